@@ -1,0 +1,51 @@
+# Everything a developer types. Recipes are short; what is longer than a few lines is a script in tools/.
+# Tools are installed by the scripts themselves into a per-user cache (see tools/cache.sh), never into this folder.
+
+SHELL := /bin/bash
+.SHELLFLAGS := -euo pipefail -c
+.DELETE_ON_ERROR:
+.DEFAULT_GOAL := help
+
+VERSION := $(shell sed -n '/^\[workspace.package\]/,/^\[/s/^version = "\(.*\)"/\1/p' Cargo.toml)
+# The glibc the wheel asks for: 2.28, as the wheels of the frameworks do.
+TAG := manylinux_2_28
+WHEEL := dist/ronde-$(VERSION)-cp39-abi3-$(TAG)_$(shell uname -m).whl
+SOURCES := $(shell find crates python -type f ! -name '*.pyc' ! -path '*/tests/*') \
+	Cargo.toml Cargo.lock pyproject.toml README.md LICENSE tools/build-wheel tools/requirements-build.txt
+
+.PHONY: help demo wheel test test-fast lint bench bench-net clean
+
+help: ## list these targets
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+demo: target/env/demo/.installed ## train a small network over two ranks on this machine
+	PATH="$(CURDIR)/target/env/demo/bin:$$PATH" ronde run -np 2 python examples/digits.py
+
+wheel: $(WHEEL) ## build the wheel into dist/
+
+test: lint $(WHEEL) target/env/test/.installed ## run all checks and tests
+	tools/test all
+
+test-fast: $(WHEEL) target/env/test/.installed ## run the tests that take minutes at most
+	tools/test fast
+
+lint: ## check formatting, lints, types and licenses
+	tools/lint
+
+bench: ## compare collectives on this machine with the peers
+	bench/run $(ARGS)
+
+bench-net: ## the same between hosts with limited links
+	bench/run net $(ARGS)
+
+clean: ## remove what was built (not the tools in the cache)
+	rm -rf target dist
+
+$(WHEEL): $(SOURCES)
+	tools/build-wheel $(TAG) dist
+	touch $@
+
+# An environment with the pins of tools/requirements-%.txt and the wheel.
+target/env/%/.installed: $(WHEEL) tools/install-wheel tools/requirements-%.txt
+	tools/install-wheel $* $(WHEEL) target/env/$*
+	touch $@

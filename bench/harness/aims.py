@@ -1,0 +1,129 @@
+"""What we want to reach, as data: which of our figures is compared with whose, and how.
+
+The tables below decide what is measured at all: the drivers collect the tools and
+sizes that their aims name, and nothing else. An aim without a bound is shown for
+what it tells and has no verdict.
+"""
+
+from __future__ import annotations
+
+import enum
+from dataclasses import dataclass
+
+KIB = 1 << 10
+MIB = 1 << 20
+
+RONDE = "ronde"
+RONDE_JOB = "ronde, checked"
+RONDE_PYTHON = "ronde, Python"
+GLOO = "Gloo"
+OPEN_MPI = "Open MPI"
+FLOOR = "floor: copy by all ranks"
+COPY_ALONE = "copy by one thread"
+LINK = "floor: link"
+TENSOR = "tensor"
+
+
+class Measure(enum.Enum):
+    """How our figure and the other are put in relation."""
+
+    FASTER = "their time over ours; more is better"
+    WITHIN = "our time over theirs; less is better"
+    SHARE = "the floor's time over ours, of 1; more is better"
+    BYTES = "bytes on the host's link over the floor's; 1 is right"
+    BEYOND = "bytes beyond the tensor; less is better"
+
+
+@dataclass(frozen=True)
+class Aim:
+    """One line of the table of figures to reach, for several sizes."""
+
+    section: str
+    sizes: tuple[int, ...]
+    ours: str
+    theirs: str
+    measure: Measure
+    bound: float | None = None
+
+    def met_by(self, ratio: float) -> bool | None:
+        """Judge a ratio; no bound, no judgement."""
+        if self.bound is None:
+            return None
+        if self.measure in (Measure.FASTER, Measure.SHARE):
+            return ratio >= self.bound
+        return ratio <= self.bound
+
+
+BANDWIDTH = "in-host allreduce"
+LATENCY = "in-host latency, Rust"
+PYTHON = "in-host latency, Python"
+OVERSUBSCRIBED = "8 ranks on 2 cores"
+
+# What `--only` takes for the in-host table.
+IN_HOST_SECTIONS = {
+    "bandwidth": BANDWIDTH,
+    "latency": LATENCY,
+    "python": PYTHON,
+    "oversubscribed": OVERSUBSCRIBED,
+}
+
+_TINY = (4, 64, KIB, 4 * KIB)
+_LARGE = (64 * MIB, 256 * MIB)
+_ALL_LARGE = (MIB, 16 * MIB, *_LARGE)
+
+IN_HOST: tuple[Aim, ...] = (
+    Aim(BANDWIDTH, (MIB,), RONDE, GLOO, Measure.FASTER, 10),
+    Aim(BANDWIDTH, (16 * MIB, *_LARGE), RONDE, GLOO, Measure.FASTER, 5),
+    Aim(BANDWIDTH, (MIB, 16 * MIB), RONDE, OPEN_MPI, Measure.FASTER, 1.5),
+    Aim(BANDWIDTH, _LARGE, RONDE, OPEN_MPI, Measure.FASTER, 2.5),
+    Aim(BANDWIDTH, (MIB,), RONDE, FLOOR, Measure.WITHIN, 3),
+    Aim(BANDWIDTH, (16 * MIB, *_LARGE), RONDE, FLOOR, Measure.WITHIN, 2),
+    Aim(BANDWIDTH, _ALL_LARGE, RONDE, COPY_ALONE, Measure.WITHIN),
+    Aim(BANDWIDTH, _ALL_LARGE, RONDE_PYTHON, GLOO, Measure.FASTER),
+    Aim(LATENCY, _TINY, RONDE, OPEN_MPI, Measure.WITHIN, 1.5),
+    Aim(LATENCY, (64 * KIB,), RONDE, OPEN_MPI, Measure.WITHIN, 0.7),
+    Aim(LATENCY, (*_TINY, 64 * KIB), RONDE_JOB, OPEN_MPI, Measure.WITHIN),
+    Aim(PYTHON, (*_TINY, 64 * KIB), RONDE_PYTHON, GLOO, Measure.WITHIN, 1 / 20),
+    Aim(OVERSUBSCRIBED, (16 * MIB,), RONDE, GLOO, Measure.FASTER, 3),
+)
+# The aims above are for this many ranks; other counts are shown without a verdict.
+IN_HOST_RANKS = 2
+
+MEMORY_SIZE = 256 * MIB
+MEMORY_PEAK = Aim("memory, as each process sees it", (MEMORY_SIZE,), RONDE, TENSOR, Measure.BEYOND, 32 * MIB)
+MEMORY_SHARE = Aim("memory, shared pages split", (MEMORY_SIZE,), RONDE, TENSOR, Measure.BEYOND, 32 * MIB)
+
+# Headers, acknowledgements and barriers come on top of the floor's bytes; whole segments
+# carry one header each on these links, so it is little. Fewer bytes than the floor means
+# that something went another way than through the link.
+MOST_BYTES = 1.06
+FEWEST_BYTES = 0.99
+
+
+def multi_host_aims(section: str, sizes: tuple[int, ...], one_rank_each: bool, limited: bool) -> list[Aim]:
+    """Return the aims of one multi-host case."""
+    small = tuple(size for size in sizes if size < 4 * MIB)
+    large = tuple(size for size in sizes if size >= 4 * MIB)
+    if not limited:
+        aims = [
+            Aim(section, small, RONDE, GLOO, Measure.FASTER),
+            Aim(section, large, RONDE, GLOO, Measure.FASTER, 1.5),
+        ]
+    elif one_rank_each:
+        aims = [
+            Aim(section, small, RONDE, LINK, Measure.SHARE, 0.92),
+            Aim(section, large, RONDE, LINK, Measure.SHARE, 0.97),
+            Aim(section, sizes, GLOO, LINK, Measure.SHARE),
+        ]
+    else:
+        aims = [
+            Aim(section, small, RONDE, LINK, Measure.SHARE),
+            Aim(section, large, RONDE, LINK, Measure.SHARE, 0.95),
+            Aim(section, sizes, GLOO, LINK, Measure.SHARE),
+            Aim(section, large, RONDE, GLOO, Measure.FASTER, 1.4),
+        ]
+    aims += [
+        Aim(section, large, RONDE, LINK, Measure.BYTES, MOST_BYTES),
+        Aim(section, large, GLOO, LINK, Measure.BYTES),
+    ]
+    return [aim for aim in aims if aim.sizes]

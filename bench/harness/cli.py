@@ -1,0 +1,172 @@
+"""The command line of `bench/run`."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from harness import environment
+from harness.aims import IN_HOST_RANKS, IN_HOST_SECTIONS, KIB, MIB, OVERSUBSCRIBED, RONDE_PYTHON
+from harness.environment import SetupError
+from harness.inhost import Effort, Peers, in_host, select
+from harness.jobs import JobError, WrongPathError
+from harness.memory import memory
+from harness.multihost import DEFAULT_CASES, Case, multi_host
+from harness.report import Report
+
+FULL = Effort(rounds=5, openmpi_launches=5, seconds=0.5)
+QUICK = Effort(rounds=1, openmpi_launches=2, seconds=0.1)
+# Calls take longer over limited links, so a size needs more time there.
+NET = Effort(rounds=2, openmpi_launches=0, seconds=2.0)
+QUICK_NET = Effort(rounds=1, openmpi_launches=0, seconds=0.5)
+QUICK_CASES = ("4x1@1gbit", "2x2@1gbit", "5+1@1gbit")
+QUICK_NET_SIZES = (MIB, 16 * MIB)
+BIG_MACHINE_RANKS = (2, 4, 8, 16)
+UNITS = {"": 1, "b": 1, "k": KIB, "kib": KIB, "m": MIB, "mib": MIB, "g": 1 << 30, "gib": 1 << 30}
+
+
+def main(words: Sequence[str] | None = None) -> int:
+    """Run the benchmark that the command line names; what is not met does not make it fail."""
+    given = list(sys.argv[1:] if words is None else words)
+    names_command = bool(given) and (not given[0].startswith("-") or given[0] in ("-h", "--help"))
+    options = _parser().parse_args(given if names_command else ["all", *given])
+    report = Report(command=" ".join(["bench/run", *given]))
+    try:
+        options.act(options, report)
+    except (SetupError, JobError, WrongPathError) as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 1
+    except KeyboardInterrupt:
+        return 130
+    report.print()
+    if options.figures:
+        report.print_figures()
+    if options.json:
+        report.write(options.json)
+        environment.say(f"wrote {options.json}")
+    return 0
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="bench/run",
+        description="Measure our collectives beside the ones you would otherwise use, and compare with the aims.",
+        epilog="Without a command: all. `bench/run COMMAND --help` shows a command's options.",
+    )
+    common = argparse.ArgumentParser(add_help=False)
+    common.add_argument("--quick", action="store_true", help="one short round: shows that it works, not how fast it is")
+    common.add_argument("--rounds", type=int, help="launches of each tool")
+    common.add_argument("--seconds", type=float, help="how long to measure each size in each launch")
+    common.add_argument("--json", type=Path, help="also write everything to this file")
+    common.add_argument("--figures", action="store_true", help="also print the figures of every launch")
+    common.add_argument("--ronde", type=Path, help="the ronde binary to use (built from this tree otherwise)")
+    common.add_argument("--probe", type=Path, help="the ronde-probe binary to use (built from this tree otherwise)")
+    common.add_argument("--wheel", type=Path, help="the wheel to use (built by `make wheel` otherwise)")
+
+    commands = parser.add_subparsers(title="commands", metavar="")
+    everything = commands.add_parser("all", parents=[common], help="host, memory, and net where root allows it")
+    everything.set_defaults(act=_all, ranks=IN_HOST_RANKS, sizes=[], only=[], case=[])
+
+    host = commands.add_parser("host", parents=[common], help="ranks on this machine")
+    host.add_argument("--ranks", type=int, default=IN_HOST_RANKS)
+    host.add_argument("--sizes", type=_size, nargs="+", default=[], help="only these of the table's sizes, as in 64MiB")
+    host.add_argument("--only", choices=sorted(IN_HOST_SECTIONS), nargs="+", default=[], help="only these parts")
+    host.set_defaults(act=_host)
+
+    net = commands.add_parser("net", parents=[common], help="ranks on test hosts with limited links; needs root")
+    net.add_argument("--case", nargs="+", default=[], help=f"layout and link, as in {' '.join(DEFAULT_CASES)}")
+    net.add_argument("--sizes", type=_size, nargs="+", default=[], help="instead of each case's own")
+    net.set_defaults(act=_net)
+
+    used = commands.add_parser("memory", parents=[common], help="memory beyond the tensor")
+    used.add_argument("--ranks", type=int, default=IN_HOST_RANKS)
+    used.set_defaults(act=_memory)
+
+    big = commands.add_parser("gpubox", parents=[common], help="the in-host table for 2, 4, 8 and 16 ranks, offline")
+    big.add_argument("--ranks", type=int, nargs="+", default=list(BIG_MACHINE_RANKS))
+    big.add_argument("--sizes", type=_size, nargs="+", default=[])
+    big.set_defaults(act=_gpubox)
+    return parser
+
+
+def _all(options: argparse.Namespace, report: Report) -> None:
+    _host(options, report)
+    _memory(options, report)
+    if os.geteuid() == 0:
+        _net(options, report)
+    else:
+        report.notes.append("the multi-host part was left out: it needs root (bench/run net)")
+
+
+def _host(options: argparse.Namespace, report: Report) -> None:
+    sections = [IN_HOST_SECTIONS[name] for name in options.only] or list(IN_HOST_SECTIONS.values())
+    sizes = options.sizes
+    if options.quick and not sizes:
+        sizes = [size for aim in select(sections, []) for size in aim.sizes if size <= 64 * MIB]
+    aims = select(sections, sizes)
+    if not aims:
+        raise SetupError("none of the table's sizes was named: see bench/README.md for them")
+    peers = Peers(environment.peer_python(), environment.openmpi_program())
+    ours = _ours(options, need_package=any(aim.ours == RONDE_PYTHON for aim in aims))
+    in_host(report, ours, peers, _in_host_effort(options), options.ranks, aims)
+
+
+def _net(options: argparse.Namespace, report: Report) -> None:
+    if os.geteuid() != 0:
+        raise SetupError("bench/run net makes hosts of network namespaces, which needs root: run it as root")
+    sizes = options.sizes or (QUICK_NET_SIZES if options.quick else ())
+    names = options.case or (QUICK_CASES if options.quick else DEFAULT_CASES)
+    cases = [Case.parse(name, sizes) for name in names]
+    ours, python = _ours(options, need_package=False), environment.peer_python()
+    effort = _effort(options, QUICK_NET if options.quick else NET)
+    for case in cases:
+        multi_host(report, ours, python, case, effort.rounds, effort.seconds)
+
+
+def _memory(options: argparse.Namespace, report: Report) -> None:
+    memory(report, _ours(options, need_package=False), options.ranks)
+
+
+def _gpubox(options: argparse.Namespace, report: Report) -> None:
+    """Measure with what the machine has: nothing is downloaded, built or installed."""
+    if not (options.ronde and options.probe):
+        raise SetupError("gpubox builds nothing: name the binaries with --ronde and --probe")
+    if subprocess.run([sys.executable, "-c", "import numpy, torch.distributed"], check=False).returncode != 0:
+        raise SetupError(f"{sys.executable} cannot import numpy and torch, which Gloo is measured with")
+    peers = Peers(Path(sys.executable), environment.openmpi_program_if_there())
+    if peers.openmpi is None:
+        report.notes.append("Open MPI is not installed here and was left out")
+    if options.wheel is None:
+        report.notes.append("no --wheel was named, so the Python rows were left out")
+    ours = _ours(options, need_package=options.wheel is not None)
+    sections = [section for section in IN_HOST_SECTIONS.values() if section != OVERSUBSCRIBED]
+    for ranks in options.ranks:
+        in_host(report, ours, peers, _in_host_effort(options), ranks, select(sections, options.sizes))
+
+
+def _ours(options: argparse.Namespace, need_package: bool) -> environment.OurBinaries:
+    return environment.our_binaries(options.ronde, options.probe, options.wheel, need_package)
+
+
+def _in_host_effort(options: argparse.Namespace) -> Effort:
+    return _effort(options, QUICK if options.quick else FULL)
+
+
+def _effort(options: argparse.Namespace, usual: Effort) -> Effort:
+    return Effort(
+        rounds=options.rounds or usual.rounds,
+        openmpi_launches=options.rounds or usual.openmpi_launches,
+        seconds=options.seconds or usual.seconds,
+    )
+
+
+def _size(text: str) -> int:
+    number = text.rstrip("BKMGbkmgi")
+    try:
+        return int(number) * UNITS[text[len(number) :].lower()]
+    except (ValueError, KeyError):
+        raise argparse.ArgumentTypeError(f"{text!r} is no size: write 4096, 64KiB or 16MiB") from None

@@ -1,0 +1,182 @@
+"""The parts of the driver that decide something: layouts, which figure counts, and verdicts."""
+
+# The names of tests say what docstrings would.
+# ruff: noqa: D102, D103
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+
+from harness import jobs
+from harness.aims import GLOO, KIB, MIB, OPEN_MPI, RONDE, Aim, Measure
+from harness.cli import main
+from harness.environment import SetupError
+from harness.figures import Figures
+from harness.ground import Layout
+from harness.inhost import select
+from harness.multihost import Case
+from harness.report import Report, Row, format_size
+from peers.timed import exact_calls, measure
+
+
+def line(rank: int, median: float, size: int = 4) -> dict[str, object]:
+    times = {"min_us": median / 2, "median_us": median, "p90_us": median * 2, "mean_us": median}
+    return {"work": "allreduce", "rank": rank, "bytes": size, "calls": 10, **times}
+
+
+def test_unequal_hosts_have_the_local_and_cross_ranks_that_scripts_expect() -> None:
+    places = Layout.parse("5+1").places()
+    assert [place.rank for place in places] == [0, 1, 2, 3, 4, 5]
+    assert [(place.local_rank, place.local_size) for place in places] == [*((rank, 5) for rank in range(5)), (0, 1)]
+    assert [(place.cross_rank, place.cross_size) for place in places] == [(0, 2), *([(0, 1)] * 4), (1, 2)]
+    assert [place.host for place in places] == [1, 1, 1, 1, 1, 2]
+
+
+def test_equal_hosts_can_be_written_as_a_product() -> None:
+    assert Layout.parse("2x4") == Layout.parse("4+4")
+
+
+@pytest.mark.parametrize("text", ["", "4y1", "2x", "3+0", "-1x2"])
+def test_what_is_no_layout_is_refused(text: str) -> None:
+    with pytest.raises(SetupError, match="is no layout"):
+        Layout.parse(text)
+
+
+def test_the_floor_counts_bytes_through_each_hosts_link() -> None:
+    assert Case.parse("4x1@1gbit").floor_bytes(MIB) == 1.5 * MIB
+    assert Case.parse("5+1@1gbit").floor_bytes(MIB) == MIB
+
+
+def test_the_slowest_rank_counts_and_of_launches_the_median() -> None:
+    figures = Figures()
+    for slowest in (30.0, 10.0, 20.0):
+        figures.add(RONDE, [line(0, 1.0), line(1, slowest)])
+    assert figures.best_or_typical(RONDE, 4) == 20.0
+    assert figures.best_or_typical(RONDE, 8) is None
+
+
+def test_open_mpi_is_credited_with_its_best_launch() -> None:
+    figures = Figures()
+    for slowest in (30.0, 10.0, 20.0):
+        figures.add(OPEN_MPI, [line(0, 1.0), line(1, slowest)])
+    assert figures.best_or_typical(OPEN_MPI, 4) == 10.0
+
+
+@pytest.mark.parametrize(
+    ("kind", "bound", "ours", "theirs", "met"),
+    [
+        (Measure.FASTER, 5, 10.0, 50.0, True),
+        (Measure.FASTER, 5, 10.0, 49.0, False),
+        (Measure.WITHIN, 1.5, 15.0, 10.0, True),
+        (Measure.WITHIN, 1.5, 16.0, 10.0, False),
+        (Measure.SHARE, 0.97, 100.0, 97.0, True),
+        (Measure.SHARE, 0.97, 100.0, 96.0, False),
+        (Measure.BEYOND, 32, 132.0, 100.0, True),
+        (Measure.BEYOND, 32, 133.0, 100.0, False),
+        (Measure.FASTER, None, 10.0, 1.0, None),
+    ],
+)
+def test_a_verdict_follows_from_the_ratio_and_the_aim(
+    kind: Measure, bound: float | None, ours: float, theirs: float, met: bool | None
+) -> None:
+    assert Row.judge(Aim("work", (4,), RONDE, GLOO, kind, bound), 4, ours, theirs).met is met
+
+
+def test_a_report_says_the_same_to_people_and_programs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    figures = Figures()
+    figures.add(RONDE, [line(0, 10.0)])
+    figures.add(GLOO, [line(0, 80.0)])
+    report = Report("bench/run test")
+    report.compare(Aim("work", (4, 8), RONDE, GLOO, Measure.FASTER, 5), figures)
+    report.keep("all", figures)
+    report.print()
+    report.write(tmp_path / "out.json")
+    assert "8.00x as fast  at least 5x  met" in capsys.readouterr().out
+    content = json.loads((tmp_path / "out.json").read_text())
+    assert [(row["bytes"], row["ratio"], row["verdict"]) for row in content["rows"]] == [(4, 8.0, "met")]
+    assert {launch["tool"] for launch in content["launches"]["all"]} == {RONDE, GLOO}
+
+
+def test_sizes_narrow_the_aims_down() -> None:
+    aims = select(["in-host latency, Rust"], [64 * KIB])
+    assert {size for aim in aims for size in aim.sizes} == {64 * KIB}
+
+
+def test_sizes_are_written_in_their_largest_unit() -> None:
+    assert [format_size(size) for size in (4, 4 * KIB, 64 * MIB)] == ["4 B", "4 KiB", "64 MiB"]
+
+
+def test_one_failing_process_ends_the_job_and_is_quoted() -> None:
+    scripts = ["import time; time.sleep(1000)", "raise SystemExit('no such luck')"]
+    processes = [
+        subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        for script in scripts
+    ]
+    with pytest.raises(jobs.JobError, match=r"process 1 failed with status 1: no such luck"):
+        jobs._collect("test", processes)
+    assert processes[0].returncode is not None
+
+
+def test_a_link_of_the_wrong_kind_is_refused() -> None:
+    layout = Layout.parse("1+1")
+    right = [
+        {"work": "links", "rank": 0, "links": ["Itself", "Tcp"]},
+        {"work": "links", "rank": 1, "links": ["Tcp", "Itself"]},
+    ]
+    jobs._check_links(right, layout)
+    wrong = [right[0], {"work": "links", "rank": 1, "links": ["SharedMemory", "Itself"]}]
+    with pytest.raises(jobs.WrongPathError, match="rank 1"):
+        jobs._check_links(wrong, layout)
+
+
+def test_a_size_that_is_none_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        main(["host", "--sizes", "64parsecs"])
+    assert "is no size" in capsys.readouterr().err
+
+
+class OneRank:
+    """A library of a single rank, whose sum can be made wrong."""
+
+    rank, ranks = 0, 1
+
+    def __init__(self, wrong_at: int | None = None) -> None:
+        self.wrong_at = wrong_at
+
+    def prepare(self, count: int, pattern: list[float], expected: list[float]) -> None:
+        self.pattern, self.expected = [[values[index % 7] for index in range(count)] for values in (pattern, expected)]
+
+    def fill(self) -> None:
+        self.tensor = list(self.pattern)
+
+    def barrier(self) -> None:
+        pass
+
+    def allreduce(self) -> None:
+        if self.wrong_at is not None:
+            self.tensor[self.wrong_at] += 1
+
+    def is_expected(self, scale: float) -> bool:
+        return self.tensor == [value * scale for value in self.expected]
+
+    def maximum(self, value: float) -> float:
+        return value
+
+
+def test_times_are_reported_for_right_results_only() -> None:
+    result = measure(OneRank(), 64, 0.001)
+    assert result["bytes"] == 64
+    with pytest.raises(Exception, match="sum over 1 ranks is wrong"):
+        measure(OneRank(wrong_at=11), 64, 0.001)
+
+
+@pytest.mark.parametrize(("ranks", "calls"), [(1, 100), (2, 100), (5, 9), (6, 8), (16, 29)])
+def test_batches_are_as_long_as_sums_stay_exact(ranks: int, calls: int) -> None:
+    assert exact_calls(ranks) == calls

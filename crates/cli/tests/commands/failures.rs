@@ -1,0 +1,78 @@
+//! Jobs that fail: who is named, why, and what happens to the others.
+
+use std::time::{Duration, Instant};
+
+use crate::job::{Folder, Job, outcome, ronde, run_script};
+
+#[test]
+fn the_first_rank_to_fail_is_named_with_its_status_and_last_lines_and_the_others_are_stopped() {
+    let script = "if [ $HOROVOD_RANK = 1 ]; then
+                    seq -f 'line %.0f' 9; echo the last words >&2; sleep 0.2; exit 3;
+                  fi; sleep 1000";
+    let job = Job::start(&mut run_script(3, script));
+    let started = Instant::now();
+    let outcome = job.end();
+    assert!(started.elapsed() < Duration::from_secs(4), "no grace is waited out in vain");
+    assert_eq!(outcome.code(), Some(3));
+    let told = &outcome.stderr;
+    assert!(told.contains("error: rank 1 on localhost failed first: exit status 3\n"), "{told}");
+    assert!(told.contains("    [1] the last words\n"), "{told}");
+    assert!(told.contains("    [1] line 9\n") && !told.contains("    [1] line 5\n"), "{told}");
+    assert!(told.contains("the other 2 ranks were stopped ("), "{told}");
+    assert!(told.contains("nothing is left running on localhost"), "{told}");
+    assert!(told.contains("hint: see all output of rank 1 with --output-filename"), "{told}");
+}
+
+#[test]
+fn a_rank_killed_by_a_signal_is_named_with_it() {
+    for (signal, number, name) in [("KILL", 9, "SIGKILL"), ("SEGV", 11, "SIGSEGV")] {
+        let script = format!("[ $HOROVOD_RANK = 0 ] && kill -{signal} $$; sleep 1000");
+        let outcome = outcome(&mut run_script(2, &script));
+        assert_eq!(outcome.code(), Some(128 + number), "{outcome:?}");
+        let expected = format!("rank 0 on localhost failed first: killed by signal {number} (");
+        assert!(outcome.stderr.contains(&expected), "{}", outcome.stderr);
+        assert!(outcome.stderr.contains(name), "{}", outcome.stderr);
+        assert!(outcome.stderr.contains("the other rank was stopped"), "{}", outcome.stderr);
+    }
+}
+
+#[test]
+fn a_rank_that_ignores_the_request_to_end_is_killed_after_the_grace() {
+    let folder = Folder::new("grace");
+    let deaf = folder.0.join("deaf");
+    // Rank 0 fails only once rank 1 no longer listens.
+    let script = "if [ $HOROVOD_RANK = 0 ]; then
+                    until [ -e \"$DEAF\" ]; do sleep 0.01; done; echo ready; exit 4;
+                  fi; trap '' TERM; : > \"$DEAF\"; while :; do sleep 1; done";
+    let mut job = Job::start(run_script(2, script).env("DEAF", &deaf));
+    job.await_words("ready", 1);
+    let started = Instant::now();
+    assert_eq!(job.status().code(), Some(4));
+    let took = started.elapsed();
+    assert!(took > Duration::from_secs(4) && took < Duration::from_secs(8), "{took:?}");
+    job.gone_after();
+}
+
+#[test]
+fn a_stopped_rank_is_ended_as_well() {
+    let script = "[ $HOROVOD_RANK = 0 ] && { sleep 0.3; exit 6; }; kill -STOP $$; sleep 1000";
+    let started = Instant::now();
+    let outcome = outcome(&mut run_script(2, script));
+    assert_eq!(outcome.code(), Some(6), "{outcome:?}");
+    assert!(started.elapsed() < Duration::from_secs(4), "woken to hear the request");
+}
+
+#[test]
+fn a_rank_that_is_done_early_is_no_failure() {
+    let script = "[ $HOROVOD_RANK = 0 ] && exit 0; sleep 0.5; echo went on";
+    let outcome = outcome(&mut run_script(2, script));
+    assert_eq!(outcome.code(), Some(0), "{outcome:?}");
+    assert_eq!(outcome.stdout, "[1] went on\n");
+}
+
+#[test]
+fn a_single_rank_fails_without_talk_of_others() {
+    let outcome = outcome(&mut ronde(&["run", "-q", "-np", "1", "sh", "-c", "exit 9"]));
+    assert_eq!(outcome.code(), Some(9));
+    assert!(!outcome.stderr.contains("other"), "{}", outcome.stderr);
+}

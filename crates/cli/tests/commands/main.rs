@@ -1,0 +1,11 @@
+//! Real command lines: exit code, standard output and standard error of the `ronde` binary, and
+//! what is left of a job after every way of ending it.
+
+mod failures;
+mod job;
+mod joining;
+mod no_orphans;
+mod output;
+mod rendezvous_verb;
+mod signals;
+mod usage;

@@ -1,0 +1,114 @@
+//! Whatever is killed, nothing of the job is left: not the ranks, not their children, not those
+//! that forked twice and took a session of their own.
+
+use std::time::Duration;
+
+use rustix::process::{Pid, Signal, kill_process, kill_process_group};
+
+use crate::job::{Job, all_processes, children_of, run_script};
+
+/// A rank with a child in its group and a daemon that left group, session and parent.
+const FAMILY: &str = "sleep 1000 & setsid sh -c 'setsid sleep 1000 & setsid sleep 1000 & exit' &
+                      sleep 0.2; echo ready; wait; sleep 1000";
+
+/// What the user may notice; the rest is slack for a busy machine.
+const AT_ONCE: Duration = Duration::from_secs(2);
+
+fn family() -> Job {
+    let mut job = Job::start(&mut run_script(2, FAMILY));
+    job.await_words("ready", 2);
+    let members = job.processes().len();
+    assert!(members >= 2 + 2 * 4, "{members}: two of ours, and of each rank four");
+    job
+}
+
+fn kill(pid: Pid) {
+    kill_process(pid, Signal::KILL).expect("it is there");
+}
+
+#[test]
+fn killing_the_launcher_leaves_nothing() {
+    let job = family();
+    kill(job.launcher());
+    let took = job.gone_after();
+    assert!(took < AT_ONCE, "{took:?}");
+}
+
+#[test]
+fn killing_the_agent_leaves_nothing_and_is_reported() {
+    let job = family();
+    kill(job.agent());
+    let took = job.gone_after();
+    assert!(took < AT_ONCE, "{took:?}");
+    let outcome = job.end();
+    assert_eq!(outcome.code(), Some(137), "{outcome:?}");
+    assert!(outcome.stderr.contains("all ranks were stopped"), "{}", outcome.stderr);
+}
+
+#[test]
+fn killing_the_launchers_whole_group_leaves_nothing() {
+    use std::os::unix::process::CommandExt;
+    let mut job = Job::start(run_script(2, FAMILY).process_group(0));
+    job.await_words("ready", 2);
+    kill_process_group(job.launcher(), Signal::KILL).expect("it is there");
+    let took = job.gone_after();
+    assert!(took < AT_ONCE, "{took:?}");
+}
+
+#[test]
+fn a_killed_rank_takes_its_daemons_along_at_the_end() {
+    let mut job = family();
+    kill(*children_of(job.agent()).first().expect("a rank"));
+    assert_eq!(job.status().code(), Some(137));
+    assert!(job.processes().is_empty(), "gone before the launcher itself");
+}
+
+#[test]
+fn daemons_do_not_outlive_a_job_that_ends_well() {
+    let script = "setsid sleep 1000 > /dev/null 2>&1 & sleep 0.1; echo done";
+    let mut job = Job::start(&mut run_script(2, script));
+    assert_eq!(job.status().code(), Some(0));
+    assert!(job.processes().is_empty(), "gone before the launcher itself");
+}
+
+#[test]
+fn a_rank_that_forks_all_the_time_cannot_outrun_the_end() {
+    let script = "echo ready; while :; do setsid sh -c 'setsid sleep 1000 &' & sleep 0.005; done";
+    let mut job = Job::start(&mut run_script(2, script));
+    job.await_words("ready", 2);
+    std::thread::sleep(Duration::from_millis(300));
+    kill(job.launcher());
+    job.gone_after();
+    // Nothing may turn up again either.
+    std::thread::sleep(Duration::from_millis(100));
+    assert!(job.processes().is_empty());
+}
+
+#[test]
+fn nothing_holds_the_job_when_its_output_is_stuck_and_the_launcher_is_killed() {
+    // Nobody reads, so the pipe fills up and the output thread is held up in it.
+    let job = Job::start(&mut run_script(2, "while echo more; do :; done"));
+    let writing = || job.processes().len() >= 4;
+    while !writing() {
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    std::thread::sleep(Duration::from_millis(500));
+    kill(job.launcher());
+    let took = job.gone_after();
+    assert!(took < AT_ONCE, "{took:?}");
+}
+
+#[test]
+fn children_the_launcher_had_before_are_spared() {
+    let binary = env!("CARGO_BIN_EXE_ronde");
+    let script = "sleep 1000 & echo pid $!; exec \"$0\" run -q -np 1 echo ran";
+    let mut command = std::process::Command::new("sh");
+    let mut job = Job::start(command.args(["-c", script, binary]));
+    let line = job.line();
+    let bystander: i32 = line.trim_start_matches("pid ").parse().expect("a process id");
+    let bystander = Pid::from_raw(bystander).expect("positive");
+    job.await_words("ran", 1);
+    assert_eq!(job.status().code(), Some(0));
+    assert!(all_processes().contains(&bystander));
+    kill(bystander);
+}

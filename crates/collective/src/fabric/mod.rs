@@ -1,0 +1,210 @@
+//! The links between this rank and all others, and what is known about their health.
+//!
+//! A rank first listens ([`Listening`]), which gives its [`Card`]; the caller carries cards between ranks
+//! (this crate knows no rendezvous). [`Listening::connect`] then finds out *by trying* who shares memory
+//! with whom, and starts one attendant thread that accepts connections, receives shared memory from
+//! neighbours and watches them die. Groups open what they need on top: shared segments inside a host
+//! ([`crate::host`]), TCP wires across ([`crate::net`]), the latter only when first used.
+//!
+//! Everything a blocked collective must learn from outside goes through [`Shared`]: a loss poisons the
+//! shared segments (waking sleepers in the kernel) and rings the alarm (waking those who poll sockets).
+
+mod attendant;
+mod neighbour;
+mod partition;
+mod shared;
+
+use std::net::{IpAddr, SocketAddr, TcpListener};
+use std::os::fd::{AsRawFd, RawFd};
+use std::os::linux::net::SocketAddrExt;
+use std::os::unix::net::UnixListener;
+use std::sync::Arc;
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use ronde_trust::Secret;
+use serde::{Deserialize, Serialize};
+
+pub use partition::partition;
+pub(crate) use shared::Shared;
+
+use crate::error::{Error, Result};
+use crate::group::Group;
+
+/// Asked now and then while waiting: should the wait be given up (Ctrl-C)?
+pub type Interrupt = Arc<dyn Fn() -> bool + Send + Sync>;
+
+/// How this rank reaches another.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub enum LinkKind {
+    /// It is this rank.
+    Itself,
+    /// Through memory both map.
+    SharedMemory,
+    /// Through the network.
+    Tcp,
+}
+
+/// What other ranks need to know to reach this one. Travels through the caller's rendezvous.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct Card {
+    /// Name for messages.
+    pub host: String,
+    /// Identity of the running kernel: ranks under different ones never try to share memory.
+    kernel: String,
+    /// Name of the abstract unix socket, which is only reachable inside one network namespace.
+    unix: [u8; 24],
+    /// Where TCP wires are accepted.
+    pub(crate) tcp: SocketAddr,
+}
+
+/// A rank that has opened its doors but knows nobody yet.
+pub struct Listening {
+    tcp: TcpListener,
+    unix: UnixListener,
+    card: Card,
+}
+
+impl Listening {
+    /// Listens on `address` (any free port) and on an unguessable abstract unix socket.
+    pub fn open(address: IpAddr) -> Result<Listening> {
+        let tcp =
+            TcpListener::bind((address, 0)).map_err(Error::system(format!("listening on {address}")))?;
+        let unix = neighbour::name()?;
+        let listener = std::os::unix::net::SocketAddr::from_abstract_name(unix)
+            .and_then(|name| UnixListener::bind_addr(&name))
+            .map_err(Error::system("listening on a unix socket"))?;
+        let kernel = std::fs::read_to_string("/proc/sys/kernel/random/boot_id")
+            .map_err(Error::system("reading the kernel's boot id"))?;
+        let card = Card {
+            host: rustix::system::uname().nodename().to_string_lossy().into_owned(),
+            kernel: kernel.trim().to_owned(),
+            unix,
+            tcp: tcp.local_addr().map_err(Error::system("reading the listening address"))?,
+        };
+        Ok(Listening { tcp, unix: listener, card })
+    }
+
+    /// Keeps this rank from sharing memory with ranks of another label, as if they were on another host.
+    pub fn apart(mut self, label: &str) -> Listening {
+        self.card.kernel.push_str(label);
+        self
+    }
+
+    /// This rank's card.
+    pub fn card(&self) -> &Card {
+        &self.card
+    }
+
+    /// Connects to everybody. `cards` is in rank order; `exchange` carries bytes from every rank to every
+    /// rank (in rank order) and is called exactly once.
+    pub fn connect(
+        self,
+        rank: usize,
+        cards: Vec<Card>,
+        secret: Secret,
+        interrupted: Interrupt,
+        exchange: impl FnOnce(Vec<u8>) -> Result<Vec<Vec<u8>>>,
+    ) -> Result<Fabric> {
+        let shared = Arc::new(Shared::new(rank, cards, secret, interrupted)?);
+        shared.remember_listeners([self.tcp.as_raw_fd(), self.unix.as_raw_fd()]);
+        let attendant = attendant::start(shared.clone(), self.tcp, self.unix)?;
+        let mut fabric = Fabric { shared, hosts: Vec::new(), attendant: Some(attendant) };
+        let mut reached = vec![0u8; fabric.size()];
+        for (peer, mark) in reached.iter_mut().enumerate().take(rank) {
+            *mark = u8::from(neighbour::try_dial(&fabric.shared, peer)?);
+        }
+        let answers = exchange(reached)?;
+        let links = partition::Links::from_answers(&answers)?;
+        for peer in rank + 1..fabric.size() {
+            if links.linked(rank, peer) {
+                fabric.shared.await_neighbour(peer)?;
+            }
+        }
+        fabric.hosts = partition(fabric.size(), |a, b| links.linked(a, b));
+        Ok(fabric)
+    }
+}
+
+/// The connected whole; see the module's text.
+pub struct Fabric {
+    shared: Arc<Shared>,
+    hosts: Vec<Vec<usize>>,
+    attendant: Option<JoinHandle<()>>,
+}
+
+impl Fabric {
+    /// A job of one rank, which needs no links.
+    pub fn alone(interrupted: Interrupt) -> Result<Fabric> {
+        let nowhere = SocketAddr::from(([127, 0, 0, 1], 0));
+        let card = Card { host: String::new(), kernel: String::new(), unix: [0; 24], tcp: nowhere };
+        let secret = Secret::random().map_err(|error| Error::Invalid(error.to_string()))?;
+        let shared = Arc::new(Shared::new(0, vec![card], secret, interrupted)?);
+        Ok(Fabric { shared, hosts: vec![vec![0]], attendant: None })
+    }
+
+    /// This rank.
+    pub fn rank(&self) -> usize {
+        self.shared.rank
+    }
+
+    /// Ranks in the job.
+    pub fn size(&self) -> usize {
+        self.shared.cards.len()
+    }
+
+    /// How each rank is reached.
+    pub fn links(&self) -> Vec<LinkKind> {
+        let own = self.hosts.iter().find(|host| host.contains(&self.rank()));
+        (0..self.size())
+            .map(|peer| match own {
+                _ if peer == self.rank() => LinkKind::Itself,
+                Some(host) if host.contains(&peer) => LinkKind::SharedMemory,
+                _ => LinkKind::Tcp,
+            })
+            .collect()
+    }
+
+    /// All sockets of this fabric: a forked child must close them, or it hides this rank's death from the others.
+    pub fn sockets(&self) -> Vec<RawFd> {
+        self.shared.sockets()
+    }
+
+    /// Forms a group of the given ranks (ascending, this one among them). Collective over its members,
+    /// who must all give the same `id`, not used for another living group.
+    pub fn group(&self, id: u64, members: &[usize]) -> Result<Group> {
+        Group::form(&self.shared, &self.hosts, id, members)
+    }
+
+    /// Tells this rank's collectives that a rank is lost (learnt from outside, for example from the
+    /// rendezvous). Whatever is under way ends with an error that names it.
+    pub fn lose(&self, rank: Option<usize>, host: &str, reason: &str) {
+        self.reporter()(rank, host, reason);
+    }
+
+    /// [`Fabric::lose`] as a function that can be handed to another thread and outlives the fabric harmlessly.
+    pub fn reporter(&self) -> impl Fn(Option<usize>, &str, &str) + Send + 'static {
+        let shared = Arc::downgrade(&self.shared);
+        move |rank, host, reason| {
+            if let Some(shared) = shared.upgrade() {
+                shared.lose(match rank {
+                    Some(rank) => Error::PeerLost { rank, host: host.to_owned(), reason: reason.to_owned() },
+                    None => Error::RendezvousLost(reason.to_owned()),
+                });
+            }
+        }
+    }
+}
+
+impl Drop for Fabric {
+    /// Says goodbye, so that others see a rank that left rather than one that died.
+    fn drop(&mut self) {
+        self.shared.goodbye();
+        if let Some(attendant) = self.attendant.take() {
+            let _ = attendant.join();
+        }
+    }
+}
+
+/// How long a handshake may take before a connection is given up.
+const HANDSHAKE: Duration = Duration::from_secs(10);

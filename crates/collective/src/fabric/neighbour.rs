@@ -1,0 +1,203 @@
+//! The unix-socket link between two ranks of one host.
+//!
+//! It decides that they *are* on one host (by passing memory and reading it back through a mapping, not
+//! by comparing names), carries shared memory for groups, and its end is how death is noticed at once.
+//! Messages are 16 bytes: kind, then the group's number; memory rides along as a descriptor.
+
+use std::io::{IoSlice, IoSliceMut, Read, Write};
+use std::mem::MaybeUninit;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::os::linux::net::SocketAddrExt;
+use std::os::unix::net::{SocketAddr, UnixStream};
+use std::time::Duration;
+
+use ronde_trust::{Role, prove};
+use rustix::fs::MemfdFlags;
+use rustix::mm::{MapFlags, ProtFlags};
+use rustix::net::{
+    RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer, SendAncillaryMessage,
+    SendFlags,
+};
+
+use super::{HANDSHAKE, Shared};
+use crate::error::{Error, Result};
+
+const PURPOSE: &[u8] = b"ronde neighbour 1";
+const MESSAGE: usize = 16;
+const HELLO: u64 = 1;
+const MEMORY: u64 = 2;
+const GOODBYE: u64 = 3;
+
+/// What a neighbour said.
+pub(super) enum Word {
+    /// Shared memory for a group.
+    Memory(u64, OwnedFd),
+    /// It leaves in order.
+    Goodbye,
+    /// Its end is closed, or it speaks nonsense.
+    Gone,
+}
+
+/// An unguessable name for an abstract socket.
+pub(super) fn name() -> Result<[u8; 24]> {
+    let mut name = *b"ronde/..................";
+    fill_random(&mut name[6..])?;
+    Ok(name)
+}
+
+fn fill_random(bytes: &mut [u8]) -> Result<()> {
+    std::fs::File::open("/dev/urandom")
+        .and_then(|mut source| source.read_exact(bytes))
+        .map_err(Error::system("reading random bytes"))
+}
+
+/// Tries to become a neighbour of a lower rank. `false`: it is not on this host.
+pub(super) fn try_dial(shared: &Shared, peer: usize) -> Result<bool> {
+    let card = &shared.cards[peer];
+    if card.kernel != shared.cards[shared.rank].kernel {
+        return Ok(false);
+    }
+    let address = SocketAddr::from_abstract_name(card.unix).map_err(Error::system("naming a unix socket"))?;
+    // Refused means that the name does not exist here: another network namespace, so another host.
+    let Ok(mut link) = UnixStream::connect_addr(&address) else {
+        return Ok(false);
+    };
+    let failed = || Error::system(format!("connecting to rank {peer} on this host"));
+    set_limit(&link, Some(HANDSHAKE)).map_err(failed())?;
+    if !same_user(&link) || prove(&mut link, &shared.secret, Role::Dialer, PURPOSE).is_err() {
+        return Ok(false);
+    }
+    let mut nonce = [0; 16];
+    fill_random(&mut nonce)?;
+    let memory = rustix::fs::memfd_create("ronde-probe", MemfdFlags::CLOEXEC)
+        .map_err(Error::errno("making shared memory (memfd_create)"))?;
+    rustix::io::write(&memory, &nonce).map_err(Error::errno("writing shared memory"))?;
+    send(&link, [HELLO, shared.rank as u64], Some(memory.as_fd()))?;
+    let mut echo = [0; 16];
+    if link.read_exact(&mut echo).is_err() || echo != nonce {
+        return Ok(false);
+    }
+    set_limit(&link, None).map_err(failed())?;
+    shared.add_neighbour(peer, link);
+    Ok(true)
+}
+
+/// The other side of [`try_dial`]. Strangers are dropped without a word.
+pub(super) fn welcome(shared: &Shared, mut link: UnixStream) -> Option<()> {
+    set_limit(&link, Some(HANDSHAKE)).ok()?;
+    if !same_user(&link) {
+        return None;
+    }
+    prove(&mut link, &shared.secret, Role::Listener, PURPOSE).ok()?;
+    let ([HELLO, peer], Some(memory)) = receive(&link)? else {
+        return None;
+    };
+    let peer = usize::try_from(peer).ok().filter(|&peer| peer > shared.rank && peer < shared.cards.len())?;
+    let nonce = read_mapped(&memory)?;
+    set_limit(&link, None).ok()?;
+    let mut answer = link.try_clone().ok()?;
+    shared.add_neighbour(peer, link);
+    answer.write_all(&nonce).ok()
+}
+
+/// Reads through a mapping, because mapping is what matters: a sandbox may pass descriptors and forbid it.
+fn read_mapped(memory: &OwnedFd) -> Option<[u8; 16]> {
+    const PAGE: usize = 4096;
+    if rustix::fs::fstat(memory).ok()?.st_size < 16 {
+        return None;
+    }
+    // SAFETY: a fresh read-only mapping of a peer's memory file that holds at least 16 bytes; it is
+    // copied out and unmapped at once, and nothing in Rust refers to it.
+    unsafe {
+        let at = rustix::mm::mmap(std::ptr::null_mut(), PAGE, ProtFlags::READ, MapFlags::SHARED, memory, 0)
+            .ok()?;
+        let nonce = at.cast::<[u8; 16]>().read_volatile();
+        rustix::mm::munmap(at, PAGE).ok()?;
+        Some(nonce)
+    }
+}
+
+pub(super) fn send_memory(link: &UnixStream, group: u64, memory: BorrowedFd<'_>) -> Result<()> {
+    send(link, [MEMORY, group], Some(memory))
+}
+
+pub(super) fn send_goodbye(link: &UnixStream) {
+    // If the neighbour is gone already it needs no goodbye.
+    let _ = send(link, [GOODBYE, 0], None);
+}
+
+/// Reads one message; the caller knows that one is there.
+pub(super) fn listen(link: &UnixStream) -> Word {
+    match receive(link) {
+        Some(([MEMORY, group], Some(memory))) => Word::Memory(group, memory),
+        Some(([GOODBYE, _], _)) => Word::Goodbye,
+        _ => Word::Gone,
+    }
+}
+
+fn send(link: &UnixStream, words: [u64; 2], fd: Option<BorrowedFd<'_>>) -> Result<()> {
+    let mut bytes = [0; MESSAGE];
+    bytes[..8].copy_from_slice(&words[0].to_le_bytes());
+    bytes[8..].copy_from_slice(&words[1].to_le_bytes());
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+    let mut ancillary = SendAncillaryBuffer::new(&mut space);
+    let fds = fd.map(|fd| [fd]);
+    if let Some(fds) = &fds {
+        ancillary.push(SendAncillaryMessage::ScmRights(fds));
+    }
+    rustix::net::sendmsg(link, &[IoSlice::new(&bytes)], &mut ancillary, SendFlags::NOSIGNAL)
+        .map_err(Error::errno("speaking to a rank on this host"))?;
+    Ok(())
+}
+
+fn receive(link: &UnixStream) -> Option<([u64; 2], Option<OwnedFd>)> {
+    let mut bytes = [0; MESSAGE];
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+    let mut ancillary = RecvAncillaryBuffer::new(&mut space);
+    let got = rustix::net::recvmsg(
+        link,
+        &mut [IoSliceMut::new(&mut bytes)],
+        &mut ancillary,
+        RecvFlags::CMSG_CLOEXEC | RecvFlags::WAITALL,
+    )
+    .ok()?;
+    let fd = ancillary.drain().find_map(|message| match message {
+        RecvAncillaryMessage::ScmRights(mut fds) => fds.next(),
+        _ => None,
+    });
+    let word = |at: usize| u64::from_le_bytes(bytes[at..at + 8].try_into().expect("eight bytes"));
+    (got.bytes == MESSAGE).then(|| ([word(0), word(8)], fd))
+}
+
+fn same_user(link: &UnixStream) -> bool {
+    credentials(link).is_some_and(|peer| peer.uid == rustix::process::getuid().as_raw())
+}
+
+/// A descriptor of the process at the other end, readable once it has ended. `None` where it cannot be
+/// seen from here (another process namespace): then the end of the socket must do.
+pub(super) fn process(link: &UnixStream) -> Option<OwnedFd> {
+    let pid = rustix::process::Pid::from_raw(credentials(link)?.pid)?;
+    rustix::process::pidfd_open(pid, rustix::process::PidfdFlags::empty()).ok()
+}
+
+/// Who is at the other end. Asked directly, because the process number is 0 across process namespaces.
+fn credentials(link: &UnixStream) -> Option<libc::ucred> {
+    let mut peer = libc::ucred { pid: 0, uid: u32::MAX, gid: u32::MAX };
+    let mut len = size_of::<libc::ucred>() as libc::socklen_t;
+    // SAFETY: the option writes at most `len` bytes, the size of the structure given.
+    let rc = unsafe {
+        libc::getsockopt(
+            link.as_raw_fd(),
+            libc::SOL_SOCKET,
+            libc::SO_PEERCRED,
+            (&raw mut peer).cast(),
+            &raw mut len,
+        )
+    };
+    (rc == 0 && len as usize == size_of::<libc::ucred>()).then_some(peer)
+}
+
+fn set_limit(link: &UnixStream, limit: Option<Duration>) -> std::io::Result<()> {
+    link.set_read_timeout(limit)?;
+    link.set_write_timeout(limit)
+}

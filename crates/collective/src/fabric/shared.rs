@@ -1,0 +1,308 @@
+//! State that collectives, the attendant thread and outside reports meet in.
+
+use std::collections::HashMap;
+use std::net::TcpStream;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
+use std::os::unix::net::UnixStream;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
+use std::time::{Duration, Instant};
+
+use ronde_trust::Secret;
+use rustix::event::{EventfdFlags, eventfd};
+
+use super::neighbour;
+use super::{Card, Interrupt};
+use crate::error::{Error, Result};
+use crate::host::Segment;
+use crate::net::Wire;
+
+/// How long a closed connection waits for word of who failed first before its owner is blamed.
+const VERDICT: Duration = Duration::from_millis(600);
+/// How long a peer may take to do its part of forming a group or opening a wire.
+const PEER_SETUP: Duration = Duration::from_secs(60);
+
+/// A wire is known by its group, the rank at the other end, and its number.
+pub(crate) type WireKey = (u64, usize, u32);
+
+pub(crate) struct Shared {
+    pub(crate) rank: usize,
+    pub(crate) cards: Vec<Card>,
+    pub(crate) secret: Secret,
+    state: Mutex<State>,
+    changed: Condvar,
+    alarm: OwnedFd,
+    /// Wakes the attendant: the set of neighbours changed, or the fabric closes.
+    pub(super) nudge: OwnedFd,
+    interrupted: Interrupt,
+}
+
+#[derive(Default)]
+struct State {
+    loss: Option<Error>,
+    closing: bool,
+    neighbours: HashMap<usize, UnixStream>,
+    /// Ranks that said goodbye.
+    left: Vec<usize>,
+    /// Shared memory received for groups not formed here yet.
+    memory: HashMap<u64, OwnedFd>,
+    /// Wires accepted and not yet asked for.
+    wires: HashMap<WireKey, TcpStream>,
+    segments: Vec<(Vec<usize>, Weak<Segment>)>,
+    /// Wires in use, and listeners, only to be closed in a forked child.
+    opened: Vec<Weak<Wire>>,
+    listeners: Vec<RawFd>,
+}
+
+impl Shared {
+    pub(super) fn new(
+        rank: usize,
+        cards: Vec<Card>,
+        secret: Secret,
+        interrupted: Interrupt,
+    ) -> Result<Shared> {
+        let event = || {
+            eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)
+                .map_err(Error::errno("making an event descriptor"))
+        };
+        Ok(Shared {
+            rank,
+            cards,
+            secret,
+            state: Mutex::default(),
+            changed: Condvar::new(),
+            alarm: event()?,
+            nudge: event()?,
+            interrupted,
+        })
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        // A panic while holding the lock leaves no half-done change: each critical section is one step.
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Readable once any rank is lost.
+    pub(crate) fn alarm(&self) -> BorrowedFd<'_> {
+        self.alarm.as_fd()
+    }
+
+    /// Whether a wait may go on.
+    pub(crate) fn check(&self) -> Result<()> {
+        if let Some(loss) = &self.state().loss {
+            return Err(loss.clone());
+        }
+        if (self.interrupted)() { Err(Error::Interrupted) } else { Ok(()) }
+    }
+
+    /// Records the first loss and wakes everybody who waits in this process or sleeps on shared memory.
+    pub(crate) fn lose(&self, loss: Error) {
+        let segments = {
+            let mut state = self.state();
+            if state.closing || state.loss.is_some() {
+                return;
+            }
+            state.loss = Some(loss.clone());
+            std::mem::take(&mut state.segments)
+        };
+        let named = if let Error::PeerLost { rank, .. } = loss { rank } else { self.rank };
+        for segment in segments.iter().filter_map(|(_, segment)| segment.upgrade()) {
+            segment.poison(named);
+        }
+        let _ = rustix::io::write(&self.alarm, &1u64.to_ne_bytes());
+        self.changed.notify_all();
+    }
+
+    /// The recorded loss; without one, that of the rank a segment names.
+    pub(crate) fn loss_or(&self, cause: Option<usize>) -> Error {
+        if let Some(loss) = &self.state().loss {
+            return loss.clone();
+        }
+        match cause {
+            Some(rank) => self.peer_error(rank, "it gave up in the middle of an operation"),
+            None => Error::RendezvousLost("unknown cause".into()),
+        }
+    }
+
+    /// Who is to blame for a connection to `peer` that closed: whoever was reported lost first, if that
+    /// becomes known soon, else the peer itself.
+    pub(crate) fn verdict(&self, peer: usize, seen: &str) -> Error {
+        let deadline = Instant::now() + VERDICT;
+        let mut state = self.state();
+        loop {
+            if let Some(loss) = &state.loss {
+                return loss.clone();
+            }
+            let left = deadline.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                drop(state);
+                return self.peer_error(peer, seen);
+            }
+            state = self.changed.wait_timeout(state, left).unwrap_or_else(PoisonError::into_inner).0;
+        }
+    }
+
+    fn peer_error(&self, rank: usize, reason: &str) -> Error {
+        let reason = if self.state().left.contains(&rank) { "it left the job" } else { reason };
+        Error::PeerLost { rank, host: self.host_of(rank), reason: reason.to_owned() }
+    }
+
+    pub(super) fn host_of(&self, rank: usize) -> String {
+        self.cards.get(rank).map_or_else(String::new, |card| card.host.clone())
+    }
+
+    /// Waits until `take` finds what it looks for.
+    fn await_state<T>(
+        &self,
+        peer: usize,
+        what: &str,
+        mut take: impl FnMut(&mut State) -> Option<T>,
+    ) -> Result<T> {
+        const LOOK: Duration = Duration::from_millis(100);
+        let deadline = Instant::now() + PEER_SETUP;
+        let mut state = self.state();
+        loop {
+            if let Some(found) = take(&mut state) {
+                return Ok(found);
+            }
+            if let Some(loss) = &state.loss {
+                return Err(loss.clone());
+            }
+            if state.left.contains(&peer) || Instant::now() > deadline {
+                drop(state);
+                return Err(
+                    self.peer_error(peer, &format!("{what} did not come within {} s", PEER_SETUP.as_secs()))
+                );
+            }
+            state = self.changed.wait_timeout(state, LOOK).unwrap_or_else(PoisonError::into_inner).0;
+            if (self.interrupted)() {
+                return Err(Error::Interrupted);
+            }
+        }
+    }
+
+    pub(super) fn await_neighbour(&self, peer: usize) -> Result<()> {
+        self.await_state(peer, "its local connection", |state| {
+            state.neighbours.contains_key(&peer).then_some(())
+        })
+    }
+
+    pub(crate) fn await_memory(&self, group: u64, from: usize) -> Result<OwnedFd> {
+        self.await_state(from, "its shared memory", |state| state.memory.remove(&group))
+    }
+
+    pub(crate) fn await_wire(&self, key: WireKey) -> Result<TcpStream> {
+        self.await_state(key.1, "its connection", |state| state.wires.remove(&key))
+    }
+
+    pub(super) fn deliver_wire(&self, key: WireKey, stream: TcpStream) {
+        self.state().wires.insert(key, stream);
+        self.changed.notify_all();
+    }
+
+    pub(super) fn deliver_memory(&self, group: u64, fd: OwnedFd) {
+        self.state().memory.insert(group, fd);
+        self.changed.notify_all();
+    }
+
+    pub(super) fn add_neighbour(&self, peer: usize, link: UnixStream) {
+        self.state().neighbours.insert(peer, link);
+        self.changed.notify_all();
+        self.nudge();
+    }
+
+    /// Copies of the links to neighbours, for the attendant to poll; `None` once the fabric closes.
+    pub(super) fn neighbours(&self) -> Option<Vec<(usize, UnixStream)>> {
+        let state = self.state();
+        if state.closing {
+            return None;
+        }
+        Some(
+            state
+                .neighbours
+                .iter()
+                .filter_map(|(&rank, link)| Some((rank, link.try_clone().ok()?)))
+                .collect(),
+        )
+    }
+
+    /// A neighbour is gone: in order, or not.
+    pub(super) fn neighbour_gone(&self, peer: usize, in_order: bool) {
+        let poisoned: Vec<_> = {
+            let mut state = self.state();
+            state.neighbours.remove(&peer);
+            if in_order {
+                state.left.push(peer);
+            }
+            let with_peer = state.segments.iter().filter(|(members, _)| members.contains(&peer));
+            with_peer.filter_map(|(_, segment)| segment.upgrade()).collect()
+        };
+        if in_order {
+            for segment in poisoned {
+                segment.poison(peer);
+            }
+            self.changed.notify_all();
+        } else {
+            let reason = "its process ended without leaving the job".to_owned();
+            self.lose(Error::PeerLost { rank: peer, host: self.host_of(peer), reason });
+        }
+    }
+
+    /// Hands shared memory for a group to a neighbour.
+    pub(crate) fn give_memory(&self, peer: usize, group: u64, memory: BorrowedFd<'_>) -> Result<()> {
+        let link = self.state().neighbours.get(&peer).and_then(|link| link.try_clone().ok());
+        match link {
+            Some(link) => neighbour::send_memory(&link, group, memory),
+            None => Err(self.loss_or(Some(peer))),
+        }
+    }
+
+    /// From now on `segment` is poisoned when one of `members` is lost.
+    pub(crate) fn guard(&self, members: Vec<usize>, segment: Weak<Segment>) -> Result<()> {
+        let mut state = self.state();
+        if let Some(loss) = &state.loss {
+            return Err(loss.clone());
+        }
+        if let Some(&left) = members.iter().find(|member| state.left.contains(member)) {
+            drop(state);
+            return Err(self.peer_error(left, ""));
+        }
+        state.segments.retain(|(_, segment)| segment.strong_count() > 0);
+        state.segments.push((members, segment));
+        Ok(())
+    }
+
+    pub(crate) fn remember_wire(&self, wire: &Arc<Wire>) {
+        let mut state = self.state();
+        state.opened.retain(|wire| wire.strong_count() > 0);
+        state.opened.push(Arc::downgrade(wire));
+    }
+
+    pub(super) fn remember_listeners(&self, listeners: [RawFd; 2]) {
+        self.state().listeners.extend(listeners);
+    }
+
+    /// All sockets of this fabric. Does not wait for the lock: in a forked child its holder does not exist.
+    pub(super) fn sockets(&self) -> Vec<RawFd> {
+        let Ok(state) = self.state.try_lock() else { return Vec::new() };
+        let wires = state.opened.iter().filter_map(|wire| Some(wire.upgrade()?.stream.as_raw_fd()));
+        let neighbours = state.neighbours.values().map(AsRawFd::as_raw_fd);
+        wires.chain(neighbours).chain(state.listeners.iter().copied()).collect()
+    }
+
+    pub(super) fn nudge(&self) {
+        let _ = rustix::io::write(&self.nudge, &1u64.to_ne_bytes());
+    }
+
+    /// Leaves in order and stops the attendant.
+    pub(super) fn goodbye(&self) {
+        let neighbours = {
+            let mut state = self.state();
+            state.closing = true;
+            std::mem::take(&mut state.neighbours)
+        };
+        for link in neighbours.values() {
+            neighbour::send_goodbye(link);
+        }
+        self.nudge();
+    }
+}

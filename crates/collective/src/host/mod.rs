@@ -1,0 +1,238 @@
+//! Ranks that share memory: how they signal, and the two ways data moves between them.
+//!
+//! * [`Host::round`]: one phase, for small payloads. Everybody publishes its bytes and reads everybody's.
+//! * [`Host::stream`]: chunks of bounded size flow through rotating slots in three stages (fill, fold,
+//!   take); what the stages do is a [`Work`], so allreduce, reduce-scatter, allgather, broadcast and
+//!   all-to-all are each a small type in [`crate::algorithm`].
+//!
+//! Neither needs a barrier at its end: counters only grow and slots rotate, so the next operation may
+//! start while a slow peer still reads the last one.
+
+mod segment;
+mod signal;
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use segment::{Control, DEPTH};
+pub(crate) use segment::{SLOT, SMALL, Segment};
+use signal::{Look, Patience, Signal};
+
+use crate::error::{Error, Result};
+use crate::fabric::Shared;
+
+/// What the three stages of a stream do with chunk `chunk` of the operation. All pointers are to slots of
+/// [`SLOT`] bytes; a stage must touch no more than it agreed on with its peers.
+pub(crate) trait Work {
+    /// Whether members publish input slots (else `fill` is never called and `fold` gets no inputs).
+    const FILLS: bool;
+    /// Whether members read each other's result slots.
+    const TAKES: bool;
+    /// Copies this member's share of the chunk into its input slot.
+    fn fill(&mut self, chunk: usize, slot: *mut u8);
+    /// Reads all members' input slots, writes this member's result slot and private output.
+    fn fold(&mut self, chunk: usize, inputs: &[*const u8], result: *mut u8);
+    /// Copies from all members' result slots into the private output.
+    fn take(&mut self, chunk: usize, results: &[*const u8]);
+}
+
+/// This rank's end of the memory it shares with the other members of a group on its host.
+pub(crate) struct Host {
+    segment: Arc<Segment>,
+    me: usize,
+    members: usize,
+    spin: Duration,
+    shared: Arc<Shared>,
+    /// One-phase operations so far.
+    rounds: u32,
+    /// Chunks of all streams so far.
+    chunks: u32,
+    /// Room for the slot addresses of one stage, kept so that chunks cost no allocation.
+    pointers: Vec<*const u8>,
+}
+
+// SAFETY: the pointers are scratch, rewritten from the segment (which is Send) before each use.
+unsafe impl Send for Host {}
+
+impl Patience for Shared {
+    fn still(&self) -> Result<()> {
+        self.check()
+    }
+}
+
+impl Host {
+    pub(crate) fn new(
+        segment: Arc<Segment>,
+        me: usize,
+        members: usize,
+        spin: Duration,
+        shared: Arc<Shared>,
+    ) -> Host {
+        Host {
+            segment,
+            me,
+            members,
+            spin,
+            shared,
+            rounds: 0,
+            chunks: 0,
+            pointers: Vec::with_capacity(members),
+        }
+    }
+
+    pub(crate) fn members(&self) -> usize {
+        self.members
+    }
+
+    /// Publishes `payload` (at most [`SMALL`] bytes, everybody's of `len` bytes or left out) and hands
+    /// `read` everybody's in member order, once all have entered. The own entry is the shared copy as well.
+    pub(crate) fn round(
+        &mut self,
+        payload: Option<&[u8]>,
+        len: usize,
+        read: impl FnOnce(&[*const u8]),
+    ) -> Result<()> {
+        assert!(len <= SMALL && payload.is_none_or(|bytes| bytes.len() == len));
+        let parity = (self.rounds % 2) as usize;
+        self.rounds = self.rounds.wrapping_add(1);
+        if let Some(bytes) = payload {
+            let slot = self.segment.small(self.me, parity, len);
+            // SAFETY: the slot is ours and holds `SMALL` bytes (`INLINE` for tiny ones). Nobody reads it any
+            // more: the last round of this parity was read by all before they entered the one between.
+            unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), slot, len) };
+        }
+        self.segment.control(self.me).small.signal.post(1);
+        self.pointers.clear();
+        for member in 0..self.members {
+            if member != self.me {
+                self.wait(&self.segment.control(member).small.signal, self.rounds)?;
+            }
+            self.pointers.push(self.segment.small(member, parity, len));
+        }
+        read(&self.pointers);
+        Ok(())
+    }
+
+    /// Runs `chunks` chunks of `work` through the slots. All members must call it with equal `chunks`.
+    ///
+    /// Order of stages: fill(k+1), fold(k), take(k-1), so that a peer that is one stage behind holds
+    /// nobody up. With `DEPTH` slots each stage waits only for what it really overwrites or reads.
+    pub(crate) fn stream<W: Work>(&mut self, chunks: usize, work: &mut W) -> Result<()> {
+        if chunks == 0 {
+            return Ok(());
+        }
+        let first = self.chunks;
+        let count = u32::try_from(chunks).map_err(|_| Error::Invalid("tensor too large".into()))?;
+        self.chunks = first.wrapping_add(count);
+        let segment = self.segment.clone();
+        let own = segment.control(self.me);
+        // Stages that this work does not have are passed for all its chunks at once, so that counters stay level.
+        if !W::FILLS {
+            own.filled.0.post(count);
+        }
+        if !W::TAKES {
+            own.taken.0.post(count);
+        }
+        if W::FILLS {
+            self.fill_chunk(work, first, 0)?;
+        }
+        for k in 0..count {
+            if W::FILLS && k + 1 < count {
+                self.fill_chunk(work, first, k + 1)?;
+            }
+            self.fold_chunk(work, first, k)?;
+            if W::TAKES && k > 0 {
+                self.take_chunk(work, first, k - 1)?;
+            }
+        }
+        if W::TAKES {
+            self.take_chunk(work, first, count - 1)?;
+        }
+        Ok(())
+    }
+
+    fn fill_chunk<W: Work>(&mut self, work: &mut W, first: u32, k: u32) -> Result<()> {
+        let number = first.wrapping_add(k);
+        // The slot's last content, chunk number - DEPTH, must have been folded by everybody.
+        self.wait_all(|control| &control.folded.0, number.wrapping_sub(DEPTH as u32 - 1))?;
+        work.fill(k as usize, self.segment.input(self.me, number));
+        self.segment.control(self.me).filled.0.post(1);
+        Ok(())
+    }
+
+    fn fold_chunk<W: Work>(&mut self, work: &mut W, first: u32, k: u32) -> Result<()> {
+        let number = first.wrapping_add(k);
+        if W::FILLS {
+            self.wait_all(|control| &control.filled.0, number.wrapping_add(1))?;
+        }
+        if W::TAKES {
+            self.wait_all(|control| &control.taken.0, number.wrapping_sub(DEPTH as u32 - 1))?;
+        }
+        self.pointers.clear();
+        self.pointers.extend((0..self.members).map(|member| self.segment.input(member, number).cast_const()));
+        work.fold(k as usize, &self.pointers, self.segment.result(self.me, number));
+        self.segment.control(self.me).folded.0.post(1);
+        Ok(())
+    }
+
+    fn take_chunk<W: Work>(&mut self, work: &mut W, first: u32, k: u32) -> Result<()> {
+        let number = first.wrapping_add(k);
+        self.wait_all(|control| &control.folded.0, number.wrapping_add(1))?;
+        self.pointers.clear();
+        self.pointers
+            .extend((0..self.members).map(|member| self.segment.result(member, number).cast_const()));
+        work.take(k as usize, &self.pointers);
+        self.segment.control(self.me).taken.0.post(1);
+        Ok(())
+    }
+
+    fn wait_all(&self, which: impl Fn(&Control) -> &Signal, target: u32) -> Result<()> {
+        for member in 0..self.members {
+            if member != self.me {
+                self.wait(which(self.segment.control(member)), target)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Looks, spins for a bounded time, then sleeps.
+    #[inline]
+    fn wait(&self, signal: &Signal, target: u32) -> Result<()> {
+        match signal.look(target) {
+            Look::Reached => Ok(()),
+            Look::Poisoned => Err(self.lost()),
+            Look::Pending => self.wait_longer(signal, target),
+        }
+    }
+
+    #[cold]
+    fn wait_longer(&self, signal: &Signal, target: u32) -> Result<()> {
+        const LOOKS_PER_CLOCK: u32 = 32;
+        if !self.spin.is_zero() {
+            let start = Instant::now();
+            while start.elapsed() < self.spin {
+                for _ in 0..LOOKS_PER_CLOCK {
+                    match signal.look(target) {
+                        Look::Reached => return Ok(()),
+                        Look::Poisoned => return Err(self.lost()),
+                        Look::Pending => std::hint::spin_loop(),
+                    }
+                }
+            }
+        }
+        match signal.sleep(target, &*self.shared)? {
+            Look::Poisoned => Err(self.lost()),
+            _ => Ok(()),
+        }
+    }
+
+    /// Why the segment was poisoned, by the best knowledge at hand.
+    fn lost(&self) -> Error {
+        self.shared.loss_or(self.segment.cause())
+    }
+
+    /// Tells the others on this host that this rank will not go on.
+    pub(crate) fn abandon(&self, rank: usize) {
+        self.segment.poison(rank);
+    }
+}

@@ -1,0 +1,129 @@
+//! TCP wires between ranks of different hosts.
+//!
+//! A wire is one TCP connection that belongs to one group, so groups never wait behind each other's bytes:
+//! the kernel's flow control keeps them apart. Wires open when an algorithm first needs them (the higher
+//! rank dials), prove the job secret both ways, name their group, and then carry nothing but payload.
+//! What is sent and received over them, and in which order, is a [`Flow`].
+
+mod flow;
+
+use std::collections::HashMap;
+use std::collections::hash_map::Entry;
+use std::io::Write;
+use std::net::TcpStream;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use ronde_trust::{Role, prove_within};
+use rustix::net::sockopt;
+
+pub(crate) use flow::{Flow, Landing, Span};
+
+use crate::error::{Error, Result};
+use crate::fabric::Shared;
+
+pub(crate) const PURPOSE: &[u8] = b"ronde wire 1";
+/// Length of the first message of a wire: group, rank of the dialer, number.
+pub(crate) const HELLO: usize = 16;
+
+/// How long dialling may take: the peer listens already, so this is about a lost route, not about waiting.
+const DIAL: Duration = Duration::from_secs(20);
+/// A peer whose machine is gone is given up after this long without an answer to our data.
+const SILENCE_MS: u32 = 30_000;
+
+/// What [`HELLO`] bytes say, as the key under which the wire is asked for.
+pub(crate) fn parse_hello(bytes: &[u8; HELLO]) -> (u64, usize, u32) {
+    let number = |at: usize| u32::from_le_bytes(bytes[at..at + 4].try_into().expect("four bytes"));
+    let group = u64::from_le_bytes(bytes[..8].try_into().expect("eight bytes"));
+    (group, number(8) as usize, number(12))
+}
+
+/// One open connection. Non-blocking.
+pub(crate) struct Wire {
+    pub(crate) peer: usize,
+    pub(crate) stream: TcpStream,
+}
+
+/// The open wires of a group.
+pub(crate) struct Wires {
+    group: u64,
+    shared: Arc<Shared>,
+    open: HashMap<(usize, u32), Arc<Wire>>,
+}
+
+impl Wires {
+    pub(crate) fn new(group: u64, shared: Arc<Shared>) -> Wires {
+        Wires { group, shared, open: HashMap::new() }
+    }
+
+    /// The wire with this number to a rank. Both ends must ask for it.
+    pub(crate) fn get(&mut self, peer: usize, number: u32) -> Result<Arc<Wire>> {
+        match self.open.entry((peer, number)) {
+            Entry::Occupied(open) => Ok(open.get().clone()),
+            Entry::Vacant(slot) => {
+                let stream = if self.shared.rank > peer {
+                    dial(&self.shared, self.group, peer, number)?
+                } else {
+                    self.shared.await_wire((self.group, peer, number))?
+                };
+                prepare(&stream)
+                    .map_err(Error::system(format!("preparing the connection to rank {peer}")))?;
+                let wire = Arc::new(Wire { peer, stream });
+                self.shared.remember_wire(&wire);
+                Ok(slot.insert(wire).clone())
+            }
+        }
+    }
+
+    /// Closes all wires, which tells the peers that nothing more will come.
+    pub(crate) fn close(&mut self) {
+        for wire in self.open.values() {
+            let _ = wire.stream.shutdown(std::net::Shutdown::Both);
+        }
+        self.open.clear();
+    }
+}
+
+fn dial(shared: &Shared, group: u64, peer: usize, number: u32) -> Result<TcpStream> {
+    let address = shared.cards[peer].tcp;
+    let deadline = Instant::now() + DIAL;
+    let mut stream = loop {
+        match TcpStream::connect_timeout(&address, Duration::from_secs(3)) {
+            Ok(stream) => break stream,
+            Err(_) if Instant::now() < deadline => shared.check()?,
+            Err(error) => {
+                return Err(shared.verdict(peer, &format!("connecting to {address}: {error}")));
+            }
+        }
+    };
+    prove_within(&stream, &shared.secret, Role::Dialer, PURPOSE, DIAL)
+        .map_err(|error| shared.verdict(peer, &format!("connecting to {address}: {error}")))?;
+    let mut hello = [0; HELLO];
+    hello[..8].copy_from_slice(&group.to_le_bytes());
+    hello[8..12].copy_from_slice(&(shared.rank as u32).to_le_bytes());
+    hello[12..].copy_from_slice(&number.to_le_bytes());
+    stream.write_all(&hello).map_err(Error::system(format!("greeting rank {peer}")))?;
+    Ok(stream)
+}
+
+fn prepare(stream: &TcpStream) -> std::io::Result<()> {
+    stream.set_nodelay(true)?;
+    stream.set_nonblocking(true)?;
+    sockopt::set_socket_keepalive(stream, true)?;
+    sockopt::set_tcp_user_timeout(stream, SILENCE_MS)?;
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_hello_names_group_rank_and_number() {
+        let mut bytes = [0; HELLO];
+        bytes[0] = 9;
+        bytes[8] = 3;
+        bytes[12] = 1;
+        assert_eq!(parse_hello(&bytes), (9, 3, 1));
+    }
+}

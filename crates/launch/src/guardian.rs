@@ -1,0 +1,93 @@
+//! The process that the user started: it stands guard over the agent and everything below it.
+//!
+//! It has one thread and does four things: it passes signals on, waits for the agent, ends
+//! whatever the agent leaves behind, and exits with the agent's status. The agent holds the
+//! reading end of a pipe whose writing end only this process has, so that the kernel itself tells
+//! the agent when the guardian is gone, however it went.
+
+use std::collections::HashSet;
+use std::io::Write;
+use std::os::fd::OwnedFd;
+
+use rustix::event::{PollFd, poll};
+use rustix::pipe::{PipeFlags, pipe_with};
+use rustix::process::{Pid, Signal, getpid, kill_process, setpgid};
+
+use crate::Error;
+use crate::descendants::{adopt_orphans, children, kill_all, reap};
+use crate::ending::Ending;
+use crate::fork::{Forked, fork};
+use crate::signals::Signals;
+
+/// After so many Ctrl-C the guardian no longer leaves the killing to the agent.
+const LOST_PATIENCE: usize = 3;
+
+/// Runs `agent` in a child process and guards it; returns the status to exit with.
+pub(crate) fn guard(agent: impl FnOnce(OwnedFd) -> u8) -> Result<u8, Error> {
+    // Children that were there before us, through exec, are no part of the job.
+    let spared = children();
+    adopt_orphans()?;
+    let (watch, guard) = pipe_with(PipeFlags::CLOEXEC).map_err(Error::system("make a pipe"))?;
+    match fork().map_err(Error::system("fork"))? {
+        Forked::Child => {
+            drop(guard);
+            // Out of the terminal's foreground group: Ctrl-C reaches the ranks once, through us,
+            // and whoever kills our group does not kill both of us at a time.
+            let _ = setpgid(None, Some(getpid()));
+            std::process::exit(i32::from(agent(watch)));
+        }
+        Forked::Parent(agent) => {
+            drop(watch);
+            stand_guard(agent, &guard, &spared)
+        }
+    }
+}
+
+fn stand_guard(agent: Pid, pipe: &OwnedFd, spared: &HashSet<Pid>) -> Result<u8, Error> {
+    let passed_on = [libc::SIGINT, libc::SIGTERM, libc::SIGHUP];
+    let heard = [libc::SIGCHLD, libc::SIGINT, libc::SIGTERM, libc::SIGHUP];
+    let signals = Signals::listen(&heard)?;
+    let mut interrupts = 0;
+    let ending = loop {
+        let mut ending = None;
+        // The agent may have ended before we listened, so look before the first wait.
+        reap(&mut |pid, status| {
+            if pid == agent {
+                ending = Ending::from_wait(status);
+            }
+        });
+        if let Some(ending) = ending {
+            break ending;
+        }
+        let mut waits: Vec<PollFd<'_>> = signals.poll_fds().collect();
+        // Interrupted or not, everything is looked at again.
+        let _ = poll(&mut waits, None);
+        for signal in signals.take() {
+            if passed_on.contains(&signal) {
+                // Signal numbers fit a byte. An agent that is gone shows in the next round.
+                let _ = rustix::io::write(pipe, &[signal as u8]);
+            }
+            interrupts += usize::from(signal == libc::SIGINT);
+        }
+        if interrupts >= LOST_PATIENCE {
+            let _ = kill_process(agent, Signal::KILL);
+        }
+    };
+    // Empty, unless the agent was killed: then its orphans are ours.
+    let left = kill_all(spared, |_, _| {});
+    if let Ending::Killed(_) = ending {
+        let fate = match left.len() {
+            0 => "all ranks were stopped".to_owned(),
+            some => format!("{some} processes could not be stopped"),
+        };
+        let message = match interrupts >= LOST_PATIENCE {
+            true => format!("interrupted {interrupts} times; {fate}"),
+            false => format!("the agent that ran the job was {ending}; {fate}"),
+        };
+        let _ = writeln!(std::io::stderr(), "error: {message}");
+        if interrupts >= LOST_PATIENCE {
+            return Ok(Ending::Killed(libc::SIGINT).status());
+        }
+    }
+    Ok(ending.status())
+}

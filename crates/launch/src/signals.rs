@@ -1,0 +1,65 @@
+//! Signals as something to poll for.
+//!
+//! Every signal gets a pipe of its own that its handler writes to. Handlers, unlike blocked
+//! signals, are not inherited by the programs that ranks run. A signal that was ignored when we started stays
+//! so: that is how `nohup` keeps a job running when its terminal goes away.
+
+use rustix::event::PollFd;
+use rustix::event::PollFlags;
+use rustix::fd::OwnedFd;
+use rustix::pipe::{PipeFlags, pipe_with};
+
+use crate::Error;
+
+/// The signals a process listens to.
+pub(crate) struct Signals(Vec<(i32, OwnedFd)>);
+
+impl Signals {
+    /// Starts listening; the signals lose their usual effect. Those that whoever started us wants ignored are
+    /// left alone, except for the news of a child's end, without which nothing works.
+    pub(crate) fn listen(signals: &[i32]) -> Result<Signals, Error> {
+        let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+        let wanted = signals.iter().filter(|&&s| s == libc::SIGCHLD || !is_ignored(&status, s));
+        let listen = |&signal: &i32| {
+            let (read, write) =
+                pipe_with(PipeFlags::CLOEXEC | PipeFlags::NONBLOCK).map_err(Error::system("make a pipe"))?;
+            signal_hook::low_level::pipe::register(signal, write)
+                .map_err(Error::system("listen to signals"))?;
+            Ok((signal, read))
+        };
+        wanted.map(listen).collect::<Result<_, Error>>().map(Signals)
+    }
+
+    /// What to poll on.
+    pub(crate) fn poll_fds(&self) -> impl Iterator<Item = PollFd<'_>> {
+        self.0.iter().map(|(_, pipe)| PollFd::new(pipe, PollFlags::IN))
+    }
+
+    /// The signals that came since the last call, each once.
+    pub(crate) fn take(&self) -> Vec<i32> {
+        let came = |pipe: &OwnedFd| matches!(rustix::io::read(pipe, &mut [0; 64]), Ok(1..));
+        let signals = self.0.iter().filter(|(_, pipe)| came(pipe));
+        signals.map(|(signal, _)| *signal).collect()
+    }
+}
+
+/// Whether a process ignores a signal, by its `/proc` status.
+fn is_ignored(status: &str, signal: i32) -> bool {
+    let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
+    let mask = mask.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok());
+    mask.is_some_and(|mask| mask >> (signal - 1) & 1 == 1)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::is_ignored;
+
+    #[test]
+    fn ignored_signals_are_read_from_the_mask() {
+        let status = "Name:\tronde\nSigBlk:\t0000000000000000\nSigIgn:\t0000000000001001\n";
+        for (signal, ignored) in [(libc::SIGHUP, true), (libc::SIGPIPE, true), (libc::SIGINT, false)] {
+            assert_eq!(is_ignored(status, signal), ignored, "signal {signal}");
+        }
+        assert!(!is_ignored("", libc::SIGHUP));
+    }
+}

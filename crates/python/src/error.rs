@@ -1,0 +1,40 @@
+//! Every failure of the engine as a Python exception, and the few that Python's side of the house
+//! has itself.
+
+use pyo3::PyErr;
+use pyo3::exceptions::{PyInterruptedError, PyValueError};
+use ronde_engine::Error;
+
+pyo3::import_exception!(ronde.exceptions, HorovodInternalError);
+
+const NO_JOB: &str = "Ronde has not been initialized; use ronde.init().";
+
+/// What a failed call of the engine raises.
+pub(crate) fn raise(failure: &Error) -> PyErr {
+    let message = failure.to_string();
+    match failure {
+        Error::Interrupted => PyInterruptedError::new_err(message),
+        Error::Invalid(_) => PyValueError::new_err(message),
+        Error::Mismatch(_) | Error::Collective(_) | Error::Rendezvous(_) => {
+            HorovodInternalError::new_err(message)
+        }
+    }
+}
+
+/// A question about this process' place without a job.
+pub(crate) fn place_unknown() -> PyErr {
+    PyValueError::new_err(NO_JOB)
+}
+
+/// A collective without a job.
+pub(crate) fn no_job() -> PyErr {
+    HorovodInternalError::new_err(NO_JOB)
+}
+
+/// Anything asked in a child that was forked after `init`.
+pub(crate) fn forked(parent: u32) -> PyErr {
+    HorovodInternalError::new_err(format!(
+        "this process was forked from process {parent} after ronde.init(), and only that one is a \
+         rank of the job; fork before ronde.init(), or start children with the \"spawn\" method"
+    ))
+}

@@ -1,0 +1,1 @@
+"""What Horovod's framework modules have in common."""

@@ -1,0 +1,5 @@
+"""Horovod's exceptions; the classes are Ronde's own, so either name catches them."""
+
+from ronde.exceptions import HorovodInternalError
+
+__all__ = ["HorovodInternalError"]

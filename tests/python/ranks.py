@@ -1,0 +1,58 @@
+"""Runs a function of a test module on real ranks, through the installed ``ronde run``.
+
+The ranks import the module and call the function, so what they do is ordinary code beside its test. A rank fails by
+raising, as an assertion does; the job's status and everything it printed come back.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import NamedTuple
+
+HERE = Path(__file__).parent
+REPOSITORY = HERE.parents[1]
+
+
+class Finished(NamedTuple):
+    """A job that has ended."""
+
+    status: int
+    output: str
+
+    def lines_of(self, rank: int) -> list[str]:
+        """Return what a rank printed."""
+        prefix = f"[{rank}] "
+        return [line[len(prefix) :] for line in self.output.splitlines() if line.startswith(prefix)]
+
+
+def launch(ranks: int, command: list[str], timeout: float = 60.0, **variables: str) -> Finished:
+    """Run a command on some ranks of this machine and return when the job has ended."""
+    environment = {**os.environ, "PYTHONPATH": str(HERE), "PYTHONUNBUFFERED": "1", **variables}
+    ronde = Path(sys.executable).with_name("ronde")
+    done = subprocess.run(
+        [ronde, "run", "-np", str(ranks), *command],
+        env=environment,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        timeout=timeout,
+        check=False,
+    )
+    return Finished(done.returncode, done.stdout)
+
+
+def on_ranks(ranks: int, function: Callable[[], None], timeout: float = 60.0, **variables: str) -> Finished:
+    """Run a function on some ranks; it finds the variables in its environment."""
+    call = f"from {function.__module__} import {function.__name__} as program; program()"
+    return launch(ranks, [sys.executable, "-c", call], timeout, **variables)
+
+
+def all_ranks_pass(ranks: int, function: Callable[[], None], **variables: str) -> None:
+    """Run a function on some ranks, none of which may fail."""
+    done = on_ranks(ranks, function, **variables)
+    assert done.status == 0, done.output

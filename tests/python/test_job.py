@@ -1,0 +1,210 @@
+"""Joining, leaving and losing a job."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+import threading
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import horovod.common.exceptions
+import ronde
+from ranks import all_ranks_pass, on_ranks
+
+COLLECTIVES: list[Callable[[], object]] = [
+    lambda: ronde.allreduce(np.ones(2)),
+    lambda: ronde.allreduce_(np.ones(2)),
+    lambda: ronde.allgather(np.ones(2)),
+    lambda: ronde.broadcast(np.ones(2), 0),
+    lambda: ronde.broadcast_(np.ones(2), 0),
+    lambda: ronde.reducescatter(np.ones(2)),
+    lambda: ronde.alltoall(np.ones(2)),
+    ronde.barrier,
+]
+PLACE = [ronde.rank, ronde.size, ronde.local_rank, ronde.local_size, ronde.cross_rank, ronde.cross_size]
+
+
+def knows_its_place() -> None:
+    expected = int(os.environ["EXPECTED_SIZE"])
+    ronde.init()
+    ronde.init()
+    assert ronde.is_initialized()
+    assert ronde.size() == ronde.local_size() == expected
+    assert ronde.rank() == ronde.local_rank() == int(os.environ["HOROVOD_RANK"])
+    assert (ronde.cross_rank(), ronde.cross_size()) == (0, 1)
+    assert ronde.allgather(np.array([ronde.rank()])).tolist() == list(range(expected))
+
+
+@pytest.mark.parametrize("ranks", [1, 2, 3])
+def test_ranks_know_their_place(ranks: int) -> None:
+    all_ranks_pass(ranks, knows_its_place, EXPECTED_SIZE=str(ranks))
+
+
+def test_a_plain_script_is_a_job_of_size_1_and_may_join_again() -> None:
+    script = """
+        import ronde
+        for _ in range(2):
+            assert not ronde.is_initialized()
+            ronde.init()
+            assert (ronde.rank(), ronde.size(), ronde.local_size(), ronde.cross_size()) == (0, 1, 1, 1)
+            ronde.barrier()
+            ronde.shutdown()
+            ronde.shutdown()
+    """
+    subprocess.run([sys.executable, "-c", textwrap.dedent(script)], check=True, timeout=60)
+
+
+def test_nothing_works_before_init() -> None:
+    ronde.shutdown()
+    for question in PLACE:
+        with pytest.raises(ValueError, match=r"^Ronde has not been initialized; use ronde.init\(\)\.$"):
+            question()
+    for collective in COLLECTIVES:
+        with pytest.raises(ronde.HorovodInternalError, match="has not been initialized"):
+            collective()
+
+
+def test_horovods_name_catches_our_exception() -> None:
+    assert horovod.common.exceptions.HorovodInternalError is ronde.HorovodInternalError
+    assert issubclass(ronde.HorovodInternalError, RuntimeError)
+
+
+def test_an_environment_that_is_half_there_is_an_error_that_names_the_missing_half() -> None:
+    alone = {name: value for name, value in os.environ.items() if not name.startswith(("HOROVOD_", "RONDE_"))}
+    call = [sys.executable, "-c", "import ronde; ronde.init()"]
+    done = subprocess.run(
+        call, env={**alone, "HOROVOD_RANK": "0"}, capture_output=True, text=True, timeout=60, check=False
+    )
+    assert done.returncode == 1
+    assert "HorovodInternalError: HOROVOD_RANK is set but" in done.stderr
+
+
+def forks() -> None:
+    ronde.init()
+    child = os.fork()
+    if child == 0:
+        status = 1
+        try:
+            refused = 0
+            for call in [*COLLECTIVES, *PLACE, ronde.init]:
+                try:
+                    call()
+                except ronde.HorovodInternalError as error:
+                    refused += f"forked from process {os.getppid()}" in str(error)
+            ronde.shutdown()
+            status = 0 if refused == len(COLLECTIVES) + len(PLACE) + 1 and not ronde.is_initialized() else 1
+        finally:
+            os._exit(status)
+    assert os.waitpid(child, 0)[1] == 0
+    assert ronde.allreduce(np.ones(1), op=ronde.Sum).item() == ronde.size()
+
+
+def test_a_forked_child_is_refused_and_its_parent_goes_on() -> None:
+    all_ranks_pass(2, forks)
+
+
+def disagrees() -> None:
+    ronde.init()
+    last = ronde.rank() == ronde.size() - 1
+    wrong: list[tuple[Callable[[], object], str]] = [
+        (lambda: ronde.allreduce(np.ones(3 if last else 2)), "3 elements"),
+        (lambda: ronde.allreduce(np.ones(2, np.float32 if last else np.float64)), "float32"),
+        (lambda: ronde.allreduce(np.ones(2), op=ronde.Sum if last else ronde.Min), "Sum"),
+        (lambda: ronde.broadcast(np.ones(2), root_rank=1 if last else 0), "from rank 1"),
+        (lambda: ronde.allgather(np.ones((2, 3 if last else 2), np.uint8)), "3 bytes"),
+        (lambda: ronde.barrier() if last else ronde.allgather(np.ones(2)), "barrier"),
+    ]
+    for call, word in wrong:
+        with pytest.raises(ronde.HorovodInternalError, match=rf"rank 2: .*{word}"):
+            call()
+    assert ronde.allreduce(np.ones(1), op=ronde.Sum).item() == ronde.size()
+
+
+def test_ranks_that_disagree_all_hear_both_sides_and_the_job_goes_on() -> None:
+    all_ranks_pass(3, disagrees)
+
+
+def takes_turns() -> None:
+    ronde.init()
+
+    # The threads of a rank are served in any order, so those that run at once all ask for the same.
+    def reduce() -> None:
+        for _ in range(50):
+            assert ronde.allreduce(np.ones(100), op=ronde.Sum)[-1] == ronde.size()
+
+    def gather() -> None:
+        for _ in range(50):
+            assert ronde.allgather(np.ones((2, 3))).shape == (2 * ronde.size(), 3)
+
+    with ThreadPoolExecutor(4) as threads:
+        for work in (reduce, gather):
+            for future in [threads.submit(work) for _ in range(4)]:
+                future.result()
+
+
+def test_four_threads_take_turns() -> None:
+    all_ranks_pass(2, takes_turns)
+
+
+def is_interrupted() -> None:
+    ronde.init()
+    done = Path(os.environ["PIPE"])
+    if ronde.rank() == 1:
+        # Stays away from the barrier until the other has ended its wait.
+        assert done.read_text() == "interrupted"
+        return
+    sent = []
+
+    def interrupt() -> None:
+        sent.append(time.monotonic())
+        os.kill(os.getpid(), signal.SIGINT)
+
+    try:
+        threading.Timer(0.3, interrupt).start()
+        ronde.barrier()
+    except KeyboardInterrupt:
+        assert time.monotonic() - sent[0] < 1.0
+        done.write_text("interrupted")
+    else:
+        raise AssertionError("the barrier was passed by one rank of two")
+
+
+def test_ctrl_c_ends_a_wait(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    all_ranks_pass(2, is_interrupted, PIPE=str(tmp_path / "pipe"))
+
+
+def loses_a_rank() -> None:
+    # The launcher stops the survivors as well; they want to see the error first.
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    folder = Path(os.environ["FOLDER"])
+    ronde.init()
+    for turn in range(1_000_000):
+        if ronde.rank() == 1 and turn == 500:
+            (folder / "killed").write_text(repr(time.monotonic()))
+            os.kill(os.getpid(), signal.SIGKILL)
+        try:
+            ronde.allreduce(np.ones(10_000, np.float32))
+        except ronde.HorovodInternalError as error:
+            seen = time.monotonic()
+            (folder / f"{ronde.rank()}").write_text(f"{seen!r} {error}")
+            break
+
+
+def test_survivors_of_a_killed_rank_hear_who_it_was_within_a_second(tmp_path: Path) -> None:
+    done = on_ranks(3, loses_a_rank, FOLDER=str(tmp_path))
+    assert done.status != 0, done.output
+    killed = float((tmp_path / "killed").read_text())
+    for survivor in ("0", "2"):
+        seen, _, message = (tmp_path / survivor).read_text().partition(" ")
+        assert float(seen) - killed < 1.0, done.output
+        assert "rank 1" in message, done.output
