@@ -117,7 +117,7 @@ class ThisMachine:
             return int(server.getsockname()[1])
 
 
-class TestHosts:
+class MadeHosts:
     """Ranks on test hosts, each on its own."""
 
     interface = "eth0"
@@ -149,13 +149,13 @@ def this_machine() -> Iterator[ThisMachine]:
 
 
 @contextmanager
-def test_hosts(count: int, rate: str | None, visible: Sequence[Path]) -> Iterator[TestHosts]:
+def made_hosts(count: int, rate: str | None, visible: Sequence[Path]) -> Iterator[MadeHosts]:
     """Make test hosts that see the given folders of this machine."""
     try:
         with (
             tempfile.TemporaryDirectory(prefix="ronde-bench-") as shared,
             Hosts(count, rate, expose=[*visible, shared]) as hosts,
         ):
-            yield TestHosts(hosts, Path(shared))
+            yield MadeHosts(hosts, Path(shared))
     except HostsError as error:
         raise SetupError(str(error)) from None

@@ -19,7 +19,7 @@ from harness import jobs
 from harness.aims import FEWEST_BYTES, GLOO, LINK, MIB, RONDE, Aim, Measure, multi_host_aims
 from harness.environment import BENCH, OurBinaries, SetupError, say
 from harness.figures import Figures
-from harness.ground import Layout, TestHosts, test_hosts
+from harness.ground import Layout, MadeHosts, made_hosts
 from harness.report import Report, Row
 
 STREAM_SECONDS = 2.0
@@ -62,7 +62,7 @@ DEFAULT_CASES = ("4x1@1gbit", "8x1@200mbit", "2x2@1gbit", "2x4@1gbit", "5+1@1gbi
 def multi_host(report: Report, ours: OurBinaries, python: Path, case: Case, rounds: int, seconds: float) -> None:
     """Measure one case and add it to the report."""
     visible = [BENCH, python.parent.parent, Path(sys.base_prefix), ours.ronde.parent, ours.probe.parent]
-    with test_hosts(len(case.layout.ranks_on), case.rate, visible) as ground:
+    with made_hosts(len(case.layout.ranks_on), case.rate, visible) as ground:
         figures, speed = _measure(ground, ours, python, case, rounds, seconds)
     title = f"{case.name} ({speed * 8 / 1e6:.4g} Mbit/s by one plain stream)"
     report.keep(title, figures)
@@ -79,7 +79,7 @@ def multi_host(report: Report, ours: OurBinaries, python: Path, case: Case, roun
 
 
 def _measure(
-    ground: TestHosts, ours: OurBinaries, python: Path, case: Case, rounds: int, seconds: float
+    ground: MadeHosts, ours: OurBinaries, python: Path, case: Case, rounds: int, seconds: float
 ) -> tuple[Figures, float]:
     figures, speeds = Figures(), []
     for turn in range(1, rounds + 1):

@@ -12,8 +12,6 @@ from pathlib import Path
 
 import pytest
 
-sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
-
 from harness import jobs
 from harness.aims import GLOO, KIB, MIB, OPEN_MPI, RONDE, Aim, Measure
 from harness.cli import main

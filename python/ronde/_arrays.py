@@ -120,6 +120,8 @@ def _is_torch(tensor: Any) -> bool:
 def _of_torch(tensor: Any) -> View:
     if tensor.device.type != "cpu":
         raise ValueError(f"the tensor is on device {tensor.device}; only tensors in the memory of the CPU are taken")
+    if tensor.layout is not sys.modules["torch"].strided:
+        raise ValueError(f"the tensor's layout is {tensor.layout}; only strided (dense) tensors are taken")
     plain = tensor.contiguous()
     dtype = _core.dtype_code(str(plain.dtype).rpartition(".")[2])
     return View(plain, plain.data_ptr(), plain.numel(), dtype, tuple(plain.shape), True, plain is not tensor)
@@ -166,9 +168,10 @@ def _new(name: str, shape: tuple[int, ...]) -> View:
     if numpy is None:
         return _plain(name, bytearray(math.prod(shape) * struct.calcsize(_letter(name))), shape)
     if name == "bfloat16":
-        # NumPy learns this type from a package of its own.
-        import ml_dtypes
-
+        try:
+            import ml_dtypes
+        except ImportError:
+            raise ValueError("NumPy arrays of bfloat16 need the package ml_dtypes, which is not installed") from None
         return _of_numpy(numpy, numpy.empty(shape, ml_dtypes.bfloat16))
     return _of_numpy(numpy, numpy.empty(shape, name))
 

@@ -1,8 +1,11 @@
 """Joining and leaving the job, and this process' place in it."""
 
 import atexit
+import os
 
 from ronde import _core
+
+os.register_at_fork(after_in_child=_core.after_fork_in_child)
 
 
 def init() -> None:

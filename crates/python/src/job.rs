@@ -57,6 +57,17 @@ pub(crate) fn shutdown(py: Python<'_>) {
     }
 }
 
+/// Run by the interpreter in a forked child: closes the parent's connections there, since one that a child keeps open hides
+/// the parent's death from the other ranks.
+#[pyfunction]
+pub(crate) fn after_fork_in_child() {
+    // The lock may have been held by a thread that the child does not have; then the connections stay open.
+    let Ok(slot) = RUNNING.try_lock() else { return };
+    if let Some(running) = slot.as_ref().filter(|running| running.process != process::id()) {
+        running.job.close_in_forked_child();
+    }
+}
+
 /// Whether this process is in a job.
 #[pyfunction]
 pub(crate) fn is_initialized() -> bool {

@@ -30,7 +30,7 @@ mod _core {
     #[pymodule_export]
     use super::dtype::dtype_code;
     #[pymodule_export]
-    use super::job::{init, is_initialized, place, rank_and_size, shutdown};
+    use super::job::{after_fork_in_child, init, is_initialized, place, rank_and_size, shutdown};
 
     #[pymodule_init]
     fn constants(module: &Bound<'_, PyModule>) -> PyResult<()> {

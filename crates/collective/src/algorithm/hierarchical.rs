@@ -6,14 +6,14 @@
 //! the network, and with one rank a host this is a plain ring. A rank that owns several slices (the one next to a host of
 //! five) advances all their rings in one loop.
 //!
-//! Where hosts have several ranks the tensor goes through in blocks: while the rings of one block run in the kernel's
-//! buffers, the next block is reduced in the host. Consecutive blocks use different wires.
+//! The tensor goes through in blocks, small enough that what arrives is still in cache when it is passed on. While the
+//! rings of one block run, the next block is reduced in the host. Consecutive blocks use different wires.
 //!
 //! Bytes through the link of each of H hosts for a tensor of S: 2·S·(H-1)/H, whatever the number of ranks. Inside
 //! a host: those of [`sliced`]. Small tensors: reduce in the host, recursive doubling between leaders, share.
 
 use super::ring::{Ring, Segment};
-use super::share::{Shared, share};
+use super::share::{Shared, share, share_while};
 use super::sliced::{self, Slice};
 use super::{FIRST, LAST, doubling, one_phase, split, table};
 use crate::error::Result;
@@ -38,7 +38,7 @@ pub(super) fn allreduce(
     let element = how.dtype.size();
     let largest = group.hosts.iter().map(Vec::len).max().unwrap_or(1);
     let slices = largest * row.streams;
-    let block = if largest == 1 { output.len() } else { row.block / element };
+    let block = row.block / element;
     let shared = group.shared.clone();
     let mut flow = Flow::new(&shared, Some((plan, element)));
     let mut behind: Option<(Vec<Slice>, usize)> = None;
@@ -49,7 +49,7 @@ pub(super) fn allreduce(
         let (from, to) = unsafe { (source.add(start * element), output.as_mut_ptr().add(start * element)) };
         let owners = group.hosts[group.my_host].len();
         let cut = sliced::cut(from, to, count, element, slices, owners);
-        let raw = reduce_in_host(group, &cut, plan, element, how.prescale)?;
+        let raw = reduce_in_host(group, &mut flow, &cut, plan, element, how.prescale)?;
         let local = group.local;
         for (index, slice) in cut.iter().enumerate().filter(|(_, slice)| slice.owner == local) {
             let wire = FIRST_WIRE + 2 * index as u32 + (number % 2) as u32;
@@ -60,12 +60,12 @@ pub(super) fn allreduce(
         flow.advance()?;
         if let Some((slices, batch)) = behind.replace((cut, batch)) {
             flow.run_batch(batch)?;
-            share_in_host(group, &slices)?;
+            share_in_host(group, &mut flow, &slices)?;
         }
     }
     if let Some((slices, batch)) = behind {
         flow.run_batch(batch)?;
-        share_in_host(group, &slices)?;
+        share_in_host(group, &mut flow, &slices)?;
     }
     Ok(())
 }
@@ -74,13 +74,15 @@ pub(super) fn allreduce(
 /// nothing to scale, the input is the partial result.
 fn reduce_in_host(
     group: &mut Group,
+    flow: &mut Flow<'_>,
     slices: &[Slice],
     plan: &FoldPlan,
     element: usize,
     prescale: f64,
 ) -> Result<bool> {
     if let Some(host) = &mut group.host {
-        sliced::reduce(host, group.local, slices, plan, FIRST, element, false)?;
+        let mut meanwhile = || flow.advance().map(drop);
+        sliced::reduce(host, group.local, slices, plan, FIRST, element, false, &mut meanwhile)?;
         return Ok(false);
     }
     if prescale == 1.0 {
@@ -93,7 +95,7 @@ fn reduce_in_host(
     Ok(false)
 }
 
-fn share_in_host(group: &mut Group, slices: &[Slice]) -> Result<()> {
+fn share_in_host(group: &mut Group, flow: &mut Flow<'_>, slices: &[Slice]) -> Result<()> {
     let Some(host) = &mut group.host else {
         return Ok(());
     };
@@ -106,7 +108,7 @@ fn share_in_host(group: &mut Group, slices: &[Slice]) -> Result<()> {
             owner: slice.owner,
         })
         .collect();
-    share(host, group.local, &shared)
+    share_while(host, group.local, &shared, &mut || flow.advance().map(drop))
 }
 
 /// Adds the ring of slice `index` to the flow.

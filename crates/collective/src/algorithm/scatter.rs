@@ -70,7 +70,7 @@ fn over_hosts(
                 owner: member % host.members(),
             })
             .collect();
-        sliced::reduce(host, group.local, &slices, plan, FIRST, element, true)?;
+        sliced::reduce(host, group.local, &slices, plan, FIRST, element, true, &mut || Ok(()))?;
     } else {
         // SAFETY: scratch is as long as the input and apart from it.
         unsafe { fold(plan, FIRST, scratch.as_mut_ptr(), None, &[input.as_ptr()], input.len() / element) };

@@ -32,6 +32,16 @@ struct Sharing<'a> {
 
 /// Gives every slice to everybody on the host who wants it.
 pub(super) fn share(host: &mut Host, me: usize, slices: &[Shared]) -> Result<()> {
+    share_while(host, me, slices, &mut || Ok(()))
+}
+
+/// The same; `meanwhile` is called once a chunk.
+pub(super) fn share_while(
+    host: &mut Host,
+    me: usize,
+    slices: &[Shared],
+    meanwhile: &mut dyn FnMut() -> Result<()>,
+) -> Result<()> {
     if let [only] = slices
         && only.len <= table::ONE_PHASE_SHARE
     {
@@ -41,7 +51,7 @@ pub(super) fn share(host: &mut Host, me: usize, slices: &[Shared]) -> Result<()>
     let places = places(slices.iter().map(|slice| slice.owner), host.members());
     let most = places.iter().max().map_or(1, |place| place + 1);
     let (piece, chunks) = pieces(host.members(), most, longest);
-    host.stream(chunks, &mut Sharing { slices, places, me, piece })
+    host.stream(chunks, &mut Sharing { slices, places, me, piece }, meanwhile)
 }
 
 /// One phase, in which only the owner says something.

@@ -43,7 +43,8 @@ struct Sliced<'a, const GATHER: bool> {
 }
 
 /// Reduces `slices` on the host: every target that is not null receives the result (`gather`), or only those
-/// of slices this rank owns.
+/// of slices this rank owns. `meanwhile` is called once a chunk.
+#[expect(clippy::too_many_arguments, reason = "the parts of a reduction")]
 pub(super) fn reduce(
     host: &mut Host,
     me: usize,
@@ -52,16 +53,18 @@ pub(super) fn reduce(
     stage: Stage,
     element: usize,
     gather: bool,
+    meanwhile: &mut dyn FnMut() -> Result<()>,
 ) -> Result<()> {
     let longest = slices.iter().map(|slice| slice.len).max().unwrap_or(0);
     let (piece, chunks) = pieces(host.members(), slices.len(), longest);
     let places = places(slices.iter().map(|slice| slice.owner), host.members());
+    let sources = Vec::with_capacity(host.members());
     if gather {
-        let sources = Vec::with_capacity(host.members());
-        host.stream(chunks, &mut Sliced::<true> { slices, places, me, plan, stage, element, piece, sources })
+        let mut work = Sliced::<true> { slices, places, me, plan, stage, element, piece, sources };
+        host.stream(chunks, &mut work, meanwhile)
     } else {
-        let sources = Vec::with_capacity(host.members());
-        host.stream(chunks, &mut Sliced::<false> { slices, places, me, plan, stage, element, piece, sources })
+        let mut work = Sliced::<false> { slices, places, me, plan, stage, element, piece, sources };
+        host.stream(chunks, &mut work, meanwhile)
     }
 }
 
@@ -155,7 +158,7 @@ pub(super) fn allreduce(
     let slices =
         cut(source, output.as_mut_ptr(), output.len() / element, element, group.size(), group.size());
     let Some(host) = &mut group.host else { unreachable!("a host with several ranks") };
-    reduce(host, group.local, &slices, plan, WHOLE, element, true)
+    reduce(host, group.local, &slices, plan, WHOLE, element, true, &mut || Ok(()))
 }
 
 /// Cuts a tensor into `count` slices, dealt to `owners` ranks in turn.
@@ -200,7 +203,7 @@ pub(super) fn reducescatter(
         .collect();
     let Some(host) = &mut group.host else { unreachable!("a host with several ranks") };
     let stage = if group.hosts.len() == 1 { WHOLE } else { FIRST };
-    reduce(host, group.local, &slices, plan, stage, how.dtype.size(), false)
+    reduce(host, group.local, &slices, plan, stage, how.dtype.size(), false, &mut || Ok(()))
 }
 
 #[cfg(test)]

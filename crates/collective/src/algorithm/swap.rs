@@ -30,7 +30,7 @@ struct Swap<'a> {
 /// longest parcel between any two ranks, which all must agree on.
 pub(super) fn swap(host: &mut Host, me: usize, parcels: &[Parcel], longest: usize) -> Result<()> {
     let (piece, chunks) = pieces(host.members(), host.members(), longest);
-    host.stream(chunks, &mut Swap { parcels, me, piece })
+    host.stream(chunks, &mut Swap { parcels, me, piece }, &mut || Ok(()))
 }
 
 impl Work for Swap<'_> {

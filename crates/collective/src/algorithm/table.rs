@@ -5,7 +5,7 @@
 
 use std::time::Duration;
 
-use crate::host::{SLOT, SMALL};
+use crate::host::SMALL;
 
 /// How long a rank looks for its peers before it sleeps. Waking a sleeper costs about as much, so a longer
 /// wait would at most double the loss; ranks that outnumber the cores do not spin at all.
@@ -22,14 +22,13 @@ pub(crate) struct HostRow {
 
 const HOST: [HostRow; 4] = [
     HostRow { up_to_ranks: 2, one_phase: 32 << 10, chunk: 512 << 10 },
-    HostRow { up_to_ranks: 4, one_phase: 16 << 10, chunk: 512 << 10 },
-    HostRow { up_to_ranks: 8, one_phase: 8 << 10, chunk: SLOT },
-    HostRow { up_to_ranks: usize::MAX, one_phase: 4 << 10, chunk: SLOT },
+    HostRow { up_to_ranks: 4, one_phase: 16 << 10, chunk: 256 << 10 },
+    HostRow { up_to_ranks: 8, one_phase: 4 << 10, chunk: 256 << 10 },
+    HostRow { up_to_ranks: usize::MAX, one_phase: 1 << 10, chunk: 256 << 10 },
 ];
 
 /// How hosts reduce over the network: up to `doubling` bytes by recursive doubling between host leaders, above
-/// that by rings. A tensor goes through in blocks of `block` bytes where hosts have several ranks, so that
-/// work inside hosts overlaps with the network; each slice uses `streams` wires.
+/// that by rings, in blocks of `block` bytes; each slice uses `streams` wires for each of the two blocks under way.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct NetRow {
     up_to_hosts: usize,
@@ -62,6 +61,7 @@ pub(crate) fn net(hosts: usize) -> NetRow {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::host::SLOT;
 
     #[test]
     fn every_row_stays_within_the_shared_slots() {
@@ -76,7 +76,7 @@ mod tests {
     #[test]
     fn rows_are_found_for_any_count() {
         assert_eq!(host(3).one_phase, 16 << 10);
-        assert_eq!(host(1000).chunk, SLOT);
+        assert_eq!(host(1000).one_phase, 1 << 10);
         assert_eq!(net(9).doubling, 32 << 10);
     }
 }

@@ -8,14 +8,18 @@
 //! Neither needs a barrier at its end: counters only grow and slots rotate, so the next operation may
 //! start while a slow peer still reads the last one.
 
+mod cores;
 mod segment;
 mod signal;
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use cores::StepAside;
+#[cfg(test)]
+pub(crate) use segment::SLOT;
 use segment::{Control, DEPTH};
-pub(crate) use segment::{SLOT, SMALL, Segment};
+pub(crate) use segment::{SMALL, Segment};
 use signal::{Look, Patience, Signal};
 
 use crate::error::{Error, Result};
@@ -42,6 +46,7 @@ pub(crate) struct Host {
     me: usize,
     members: usize,
     spin: Duration,
+    aside: StepAside,
     shared: Arc<Shared>,
     /// One-phase operations so far.
     rounds: u32,
@@ -73,6 +78,7 @@ impl Host {
             me,
             members,
             spin,
+            aside: StepAside::default(),
             shared,
             rounds: 0,
             chunks: 0,
@@ -105,7 +111,7 @@ impl Host {
         self.pointers.clear();
         for member in 0..self.members {
             if member != self.me {
-                self.wait(&self.segment.control(member).small.signal, self.rounds)?;
+                self.wait(member, |control| &control.small.signal, self.rounds)?;
             }
             self.pointers.push(self.segment.small(member, parity, len));
         }
@@ -117,7 +123,13 @@ impl Host {
     ///
     /// Order of stages: fill(k+1), fold(k), take(k-1), so that a peer that is one stage behind holds
     /// nobody up. With `DEPTH` slots each stage waits only for what it really overwrites or reads.
-    pub(crate) fn stream<W: Work>(&mut self, chunks: usize, work: &mut W) -> Result<()> {
+    /// `meanwhile` is called once a chunk, for whoever has a network to keep busy.
+    pub(crate) fn stream<W: Work>(
+        &mut self,
+        chunks: usize,
+        work: &mut W,
+        meanwhile: &mut dyn FnMut() -> Result<()>,
+    ) -> Result<()> {
         if chunks == 0 {
             return Ok(());
         }
@@ -141,6 +153,7 @@ impl Host {
                 self.fill_chunk(work, first, k + 1)?;
             }
             self.fold_chunk(work, first, k)?;
+            meanwhile()?;
             if W::TAKES && k > 0 {
                 self.take_chunk(work, first, k - 1)?;
             }
@@ -186,10 +199,10 @@ impl Host {
         Ok(())
     }
 
-    fn wait_all(&self, which: impl Fn(&Control) -> &Signal, target: u32) -> Result<()> {
+    fn wait_all(&self, which: impl Fn(&Control) -> &Signal + Copy, target: u32) -> Result<()> {
         for member in 0..self.members {
             if member != self.me {
-                self.wait(which(self.segment.control(member)), target)?;
+                self.wait(member, which, target)?;
             }
         }
         Ok(())
@@ -197,32 +210,45 @@ impl Host {
 
     /// Looks, spins for a bounded time, then sleeps.
     #[inline]
-    fn wait(&self, signal: &Signal, target: u32) -> Result<()> {
+    fn wait(&self, member: usize, which: impl Fn(&Control) -> &Signal, target: u32) -> Result<()> {
+        let signal = which(self.segment.control(member));
         match signal.look(target) {
             Look::Reached => Ok(()),
             Look::Poisoned => Err(self.lost()),
-            Look::Pending => self.wait_longer(signal, target),
+            Look::Pending => self.wait_longer(member, signal, target),
         }
     }
 
     #[cold]
-    fn wait_longer(&self, signal: &Signal, target: u32) -> Result<()> {
-        const LOOKS_PER_CLOCK: u32 = 32;
-        if !self.spin.is_zero() {
-            let start = Instant::now();
-            while start.elapsed() < self.spin {
-                for _ in 0..LOOKS_PER_CLOCK {
-                    match signal.look(target) {
-                        Look::Reached => return Ok(()),
-                        Look::Poisoned => return Err(self.lost()),
-                        Look::Pending => std::hint::spin_loop(),
-                    }
+    fn wait_longer(&self, member: usize, signal: &Signal, target: u32) -> Result<()> {
+        /// Looks between two glances at the clock: about a microsecond.
+        const LOOKS: u32 = 64;
+        let start = Instant::now();
+        while start.elapsed() < self.spin {
+            for _ in 0..LOOKS {
+                match signal.look(target) {
+                    Look::Reached => return Ok(()),
+                    Look::Poisoned => return Err(self.lost()),
+                    Look::Pending => std::hint::spin_loop(),
                 }
             }
+            self.part_from(member);
         }
         match signal.sleep(target, &*self.shared)? {
             Look::Poisoned => Err(self.lost()),
             _ => Ok(()),
+        }
+    }
+
+    /// Says on which core this rank runs; if the peer it waits for is on the same one, lets it run or moves away.
+    fn part_from(&self, peer: usize) {
+        let here = cores::here();
+        self.segment.control(self.me).publish_core(here);
+        if self.segment.control(peer).core() == here {
+            if self.me > peer {
+                self.aside.now();
+            }
+            std::thread::yield_now();
         }
     }
 

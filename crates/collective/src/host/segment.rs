@@ -15,7 +15,7 @@
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::ptr::NonNull;
-use std::sync::atomic::{AtomicU32, Ordering::SeqCst};
+use std::sync::atomic::{AtomicU32, Ordering::Relaxed, Ordering::SeqCst};
 
 use rustix::fs::{MemfdFlags, SealFlags};
 use rustix::mm::{Advice, MapFlags, ProtFlags};
@@ -57,6 +57,21 @@ pub(crate) struct Control {
     pub(crate) folded: Line,
     /// Chunks whose result slots this member has finished reading.
     pub(crate) taken: Line,
+    /// The core it last waited on.
+    core: AtomicU32,
+}
+
+impl Control {
+    /// Writes only what changed: the line is read by waiting peers.
+    pub(crate) fn publish_core(&self, core: u32) {
+        if self.core() != core {
+            self.core.store(core, Relaxed);
+        }
+    }
+
+    pub(crate) fn core(&self) -> u32 {
+        self.core.load(Relaxed)
+    }
 }
 
 #[repr(C)]

@@ -82,6 +82,8 @@ pub(crate) struct Flow<'a> {
     incoming: Vec<Incoming>,
     /// Streams are added to this batch.
     batch: usize,
+    /// All streams before these (incoming, outgoing) are done: a long tensor has many.
+    open: (usize, usize),
 }
 
 impl<'a> Flow<'a> {
@@ -95,6 +97,7 @@ impl<'a> Flow<'a> {
             outgoing: Vec::new(),
             incoming: Vec::new(),
             batch: 0,
+            open: (0, 0),
         }
     }
 
@@ -154,9 +157,14 @@ impl<'a> Flow<'a> {
     /// Runs until all streams up to this batch are done; later ones move along as they can.
     pub(crate) fn run_batch(&mut self, batch: usize) -> Result<()> {
         self.run_while(|flow| {
-            flow.outgoing.iter().any(|stream| stream.batch <= batch && !stream.is_done())
-                || flow.incoming.iter().any(|stream| stream.batch <= batch && !stream.is_done())
-        })
+            flow.outgoing[flow.open.1..].iter().any(|stream| stream.batch <= batch && !stream.is_done())
+                || flow.incoming[flow.open.0..]
+                    .iter()
+                    .any(|stream| stream.batch <= batch && !stream.is_done())
+        })?;
+        self.open.0 += self.incoming[self.open.0..].iter().take_while(|stream| stream.is_done()).count();
+        self.open.1 += self.outgoing[self.open.1..].iter().take_while(|stream| stream.is_done()).count();
+        Ok(())
     }
 
     /// Runs until at least `bytes` have landed in incoming stream number `incoming`.
@@ -179,10 +187,10 @@ impl<'a> Flow<'a> {
     /// Moves what can be moved without waiting; whether anything did.
     pub(crate) fn advance(&mut self) -> Result<bool> {
         let mut moved = false;
-        for stream in &mut self.incoming {
+        for stream in &mut self.incoming[self.open.0..] {
             moved |= stream.advance(self.shared, self.plan, self.element)?;
         }
-        for stream in &mut self.outgoing {
+        for stream in &mut self.outgoing[self.open.1..] {
             let allowed = stream.allowance(&self.incoming);
             moved |= stream.advance(self.shared, allowed)?;
         }
@@ -191,10 +199,12 @@ impl<'a> Flow<'a> {
 
     fn sleep(&self) -> Result<()> {
         let mut fds = vec![PollFd::from_borrowed_fd(self.shared.alarm(), PollFlags::IN)];
-        for stream in self.incoming.iter().filter(|stream| !stream.is_done()) {
+        for stream in self.incoming[self.open.0..].iter().filter(|stream| !stream.is_done()) {
             fds.push(PollFd::new(&stream.wire.stream, PollFlags::IN));
         }
-        for stream in self.outgoing.iter().filter(|stream| stream.allowance(&self.incoming) > 0) {
+        for stream in
+            self.outgoing[self.open.1..].iter().filter(|stream| stream.allowance(&self.incoming) > 0)
+        {
             fds.push(PollFd::new(&stream.wire.stream, PollFlags::OUT));
         }
         match poll(&mut fds, Some(&LONGEST)) {

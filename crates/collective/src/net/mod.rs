@@ -31,6 +31,9 @@ const DIAL: Duration = Duration::from_secs(20);
 /// A peer whose machine is gone is given up after this long without an answer to our data.
 const SILENCE_MS: u32 = 30_000;
 
+/// Variable that names the congestion control of wires (default: the system's, or `reno` where that is `bbr`).
+const CONGESTION: &str = "RONDE_TCP_CONGESTION";
+
 /// What [`HELLO`] bytes say, as the key under which the wire is asked for.
 pub(crate) fn parse_hello(bytes: &[u8; HELLO]) -> (u64, usize, u32) {
     let number = |at: usize| u32::from_le_bytes(bytes[at..at + 4].try_into().expect("four bytes"));
@@ -111,6 +114,17 @@ fn prepare(stream: &TcpStream) -> std::io::Result<()> {
     stream.set_nonblocking(true)?;
     sockopt::set_socket_keepalive(stream, true)?;
     sockopt::set_tcp_user_timeout(stream, SILENCE_MS)?;
+    match std::env::var(CONGESTION) {
+        Ok(wanted) => sockopt::set_tcp_congestion(stream, &wanted)
+            .map_err(|error| std::io::Error::other(format!("{CONGESTION}={wanted}: {error}")))?,
+        Err(_) => {
+            // Pacing by a model of the path, made for long transfers over the internet, costs a third of the throughput of
+            // collectives between fast hosts (measured: `bench/run net --case 4x1`). Reno is always allowed.
+            if sockopt::tcp_congestion(stream).is_ok_and(|default| default == "bbr") {
+                sockopt::set_tcp_congestion(stream, "reno")?;
+            }
+        }
+    }
     Ok(())
 }
 

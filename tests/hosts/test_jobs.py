@@ -1,0 +1,45 @@
+"""Jobs on several hosts: right sums over the right links, with the bytes that the algorithm owes. Needs root."""
+
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from harness import jobs
+from harness.environment import OurBinaries
+from harness.figures import Figures
+from harness.ground import Layout, made_hosts
+
+ROOT = Path(__file__).resolve().parents[2]
+
+MIB = 1 << 20
+SIZES = (4, 8192, MIB, 5 * MIB + 12)
+
+
+@pytest.fixture(scope="module")
+def ours() -> OurBinaries:
+    """Build what the ranks run, without optimising: only bytes and results count here."""
+    subprocess.run(
+        ["cargo", "build", "--locked", "--package", "ronde-probe", "--package", "ronde-cli"], cwd=ROOT, check=True
+    )
+    built = ROOT / "target" / "debug"
+    return OurBinaries(ronde=built / "ronde", probe=built / "ronde-probe", package=None)
+
+
+@pytest.mark.parametrize("shape", ["2x1", "3x1", "2x2", "3+1", "1+2+1"])
+def test_hosts_send_the_bytes_that_an_allreduce_owes_and_no_more(ours: OurBinaries, shape: str) -> None:
+    layout = Layout.parse(shape)
+    hosts = len(layout.ranks_on)
+    figures = Figures()
+    with made_hosts(hosts, None, [ours.ronde.parent]) as ground:
+        # The probe checks every element of every result, and its caller that each pair used the link it should.
+        figures.add("ronde", jobs.run_probe(ground, layout, ours, ["allreduce", "--seconds", 0.2, *SIZES]))
+    leaders = [place.rank for place in layout.places() if place.local_rank == 0]
+    for size in (size for size in SIZES if size >= MIB):
+        owed = 2 * size * (hosts - 1) / hosts
+        for rank in leaders:
+            sent = figures.sent_per_call("ronde", size, rank)
+            assert sent is not None
+            assert owed <= sent <= 1.1 * owed, f"{size} bytes: host of rank {rank}"
