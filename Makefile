@@ -13,10 +13,10 @@ WHEEL := dist/ronde-$(VERSION)-cp39-abi3-$(TAG)_$(shell uname -m).whl
 SOURCES := $(shell find crates python -type f ! -name '*.pyc' ! -path '*/tests/*') \
 	Cargo.toml Cargo.lock pyproject.toml README.md LICENSE tools/build-wheel tools/requirements-build.txt
 
-.PHONY: help demo wheel test test-fast lint bench bench-net clean
+.PHONY: help demo wheel test test-fast lint kill-campaign bench bench-net clean
 
 help: ## list these targets
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 demo: target/env/demo/.installed ## train a small network over two ranks on this machine
 	PATH="$(CURDIR)/target/env/demo/bin:$$PATH" ronde run -np 2 python examples/digits.py
@@ -31,6 +31,9 @@ test-fast: $(WHEEL) target/env/test/.installed ## run the tests that take minute
 
 lint: ## check formatting, lints, types and licenses
 	tools/lint
+
+kill-campaign: ## kill ranks at random moments of collectives, KILLS times in each of six layouts
+	RONDE_KILLS=$(or $(KILLS),50) cargo test --locked --package ronde-engine --test death
 
 bench: ## compare collectives on this machine with the peers
 	bench/run $(ARGS)

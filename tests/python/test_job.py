@@ -63,6 +63,17 @@ def test_a_plain_script_is_a_job_of_size_1_and_may_join_again() -> None:
     subprocess.run([sys.executable, "-c", textwrap.dedent(script)], check=True, timeout=60)
 
 
+def joins_and_leaves_many_times() -> None:
+    for _ in range(50):
+        ronde.init()
+        ronde.shutdown()
+
+
+@pytest.mark.parametrize("ranks", [2, 3])
+def test_a_rank_may_leave_as_soon_as_it_has_joined(ranks: int) -> None:
+    all_ranks_pass(ranks, joins_and_leaves_many_times)
+
+
 def test_nothing_works_before_init() -> None:
     ronde.shutdown()
     for question in PLACE:

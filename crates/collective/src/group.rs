@@ -101,6 +101,8 @@ impl Group {
             hosts,
         };
         group.host = group.share_memory(id)?;
+        // Nobody may leave before all are here: leaving is news that would fail those still forming the group.
+        group.barrier()?;
         Ok(group)
     }
 

@@ -170,8 +170,8 @@ impl Fabric {
         self.shared.sockets()
     }
 
-    /// Forms a group of the given ranks (ascending, this one among them). Collective over its members,
-    /// who must all give the same `id`, not used for another living group.
+    /// Forms a group of the given ranks (ascending, this one among them). Collective over its members, who must all
+    /// give the same `id`, not used for another living group; returns once all are there.
     pub fn group(&self, id: u64, members: &[usize]) -> Result<Group> {
         Group::form(&self.shared, &self.hosts, id, members)
     }

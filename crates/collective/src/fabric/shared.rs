@@ -112,19 +112,8 @@ impl Shared {
         self.changed.notify_all();
     }
 
-    /// The recorded loss; without one, that of the rank a segment names.
-    pub(crate) fn loss_or(&self, cause: Option<usize>) -> Error {
-        if let Some(loss) = &self.state().loss {
-            return loss.clone();
-        }
-        match cause {
-            Some(rank) => self.peer_error(rank, "it gave up in the middle of an operation"),
-            None => Error::RendezvousLost("unknown cause".into()),
-        }
-    }
-
-    /// Who is to blame for a connection to `peer` that closed: whoever was reported lost first, if that
-    /// becomes known soon, else the peer itself.
+    /// Who is to blame when `peer` stopped taking part: whoever was reported lost first, if that becomes known
+    /// soon, else the peer itself.
     pub(crate) fn verdict(&self, peer: usize, seen: &str) -> Error {
         let deadline = Instant::now() + VERDICT;
         let mut state = self.state();
@@ -133,7 +122,7 @@ impl Shared {
                 return loss.clone();
             }
             let left = deadline.saturating_duration_since(Instant::now());
-            if left.is_zero() {
+            if left.is_zero() || state.left.contains(&peer) {
                 drop(state);
                 return self.peer_error(peer, seen);
             }
@@ -252,7 +241,7 @@ impl Shared {
         let link = self.state().neighbours.get(&peer).and_then(|link| link.try_clone().ok());
         match link {
             Some(link) => neighbour::send_memory(&link, group, memory),
-            None => Err(self.loss_or(Some(peer))),
+            None => Err(self.verdict(peer, "it is not connected")),
         }
     }
 

@@ -254,7 +254,8 @@ impl Host {
 
     /// Why the segment was poisoned, by the best knowledge at hand.
     fn lost(&self) -> Error {
-        self.shared.loss_or(self.segment.cause())
+        let named = self.segment.cause().unwrap_or(self.shared.rank);
+        self.shared.verdict(named, "it gave up in the middle of an operation")
     }
 
     /// Tells the others on this host that this rank will not go on.
