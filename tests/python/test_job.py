@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import subprocess
@@ -219,3 +220,62 @@ def test_survivors_of_a_killed_rank_hear_who_it_was_within_a_second(tmp_path: Pa
         seen, _, message = (tmp_path / survivor).read_text().partition(" ")
         assert float(seen) - killed < 1.0, done.output
         assert "rank 1" in message, done.output
+
+
+def reduces_and_gathers() -> None:
+    # Every rank keeps its memory to itself, as if it ran on a host of its own.
+    os.environ["RONDE_MEMORY_DOMAIN"] = os.environ["HOROVOD_RANK"]
+    ronde.init()
+    rank, size = ronde.rank(), ronde.size()
+    for elements in (1, 1000, 1_000_000):
+        total = ronde.allreduce(np.full(elements, rank, np.int64), op=ronde.Sum)
+        assert (total == size * (size - 1) // 2).all()
+    assert ronde.allgather(np.full(rank, rank)).tolist() == [other for other in range(size) for _ in range(other)]
+    assert ronde.broadcast(np.array([rank]), size - 1).tolist() == [size - 1]
+    ronde.barrier()
+
+
+def test_ranks_that_share_no_memory_use_the_network() -> None:
+    all_ranks_pass(3, reduces_and_gathers)
+
+
+def keeps_no_connection_in_a_forked_child() -> None:
+    ronde.init()
+    ronde.barrier()
+    before = sockets()
+    assert before
+    child = os.fork()
+    if child == 0:
+        os._exit(len(before & sockets()))
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+    ronde.barrier()
+
+
+def sockets() -> set[str]:
+    found = set()
+    for descriptor in Path("/proc/self/fd").iterdir():
+        # The descriptor of the folder itself is gone by now.
+        with contextlib.suppress(FileNotFoundError):
+            found.add(os.readlink(descriptor))
+    return {name for name in found if name.startswith("socket:")}
+
+
+def test_a_forked_child_keeps_no_connection_that_would_hide_its_parents_death() -> None:
+    all_ranks_pass(2, keeps_no_connection_in_a_forked_child)
+
+
+def sleeps_while_it_waits() -> None:
+    ronde.init()
+    ronde.barrier()
+    if ronde.rank() == 0:
+        # The others have to wait, which takes time by nature.
+        time.sleep(1.0)
+        ronde.barrier()
+    else:
+        before = time.process_time()
+        ronde.barrier()
+        assert time.process_time() - before < 0.5, "a waiting rank keeps a core busy"
+
+
+def test_a_rank_that_waits_does_not_keep_a_core_busy() -> None:
+    all_ranks_pass(2, sleeps_while_it_waits)

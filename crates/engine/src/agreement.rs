@@ -28,9 +28,6 @@ impl Kind {
     ];
 }
 
-const OPS: [ReduceOp; 6] =
-    [ReduceOp::Average, ReduceOp::Sum, ReduceOp::Adasum, ReduceOp::Min, ReduceOp::Max, ReduceOp::Product];
-
 /// Length of an offer on the wire.
 pub(crate) const LENGTH: usize = 24;
 
@@ -71,7 +68,7 @@ impl Offer {
         Some(Offer {
             kind: *Kind::ALL.get(usize::from(*bytes.first()?))?,
             dtype: DType::from_code(*bytes.get(1)?)?,
-            op: *OPS.get(usize::from(*bytes.get(2)?))?,
+            op: ReduceOp::from_code(*bytes.get(2)?)?,
             root: u32::from_le_bytes(bytes.get(4..8)?.try_into().ok()?),
             extent: word(8)?,
             factors: word(16)?,
@@ -129,7 +126,7 @@ mod tests {
     #[test]
     fn offers_survive_the_wire() {
         for kind in Kind::ALL {
-            for op in OPS {
+            for op in ReduceOp::ALL {
                 let offer =
                     Offer { root: 7, ..Offer::new(kind, DType::BF16, 1 << 40).reducing(op, 0.5, 3.0) };
                 assert_eq!(Offer::decode(&offer.encode()), Some(offer));

@@ -70,13 +70,17 @@ impl Work for Sharing<'_> {
     const FILLS: bool = false;
     const TAKES: bool = true;
 
-    fn fill(&mut self, _chunk: usize, _slot: *mut u8) {}
+    fn fill(&mut self, _chunk: usize, _slot: *mut u8, _stream: bool) -> usize {
+        0
+    }
 
-    fn fold(&mut self, chunk: usize, _inputs: &[*const u8], result: *mut u8) {
+    fn fold(&mut self, chunk: usize, _inputs: &[*const u8], result: *mut u8, stream: bool) {
         for (index, slice) in self.slices.iter().enumerate().filter(|(_, slice)| slice.owner == self.me) {
             let (start, len) = part(slice.len, self.piece, chunk);
             // SAFETY: the result slot holds one piece for each slice owned; the source holds `slice.len` bytes.
-            unsafe { copy(result.add(self.places[index] * self.piece), slice.source.add(start), len, false) };
+            unsafe {
+                copy(result.add(self.places[index] * self.piece), slice.source.add(start), len, stream)
+            };
         }
     }
 

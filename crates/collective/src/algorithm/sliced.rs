@@ -98,15 +98,19 @@ impl<const GATHER: bool> Work for Sliced<'_, GATHER> {
     const FILLS: bool = true;
     const TAKES: bool = GATHER;
 
-    fn fill(&mut self, chunk: usize, slot: *mut u8) {
+    fn fill(&mut self, chunk: usize, slot: *mut u8, stream: bool) -> usize {
+        let mut filled = 0;
         for (index, slice) in self.slices.iter().enumerate().filter(|(_, slice)| slice.owner != self.me) {
             let (start, len) = part(slice.len, self.piece, chunk);
             // SAFETY: the slot holds one piece for each slice; the source is readable for `slice.len` bytes.
-            unsafe { copy(slot.add(index * self.piece), slice.source.add(start), len, false) };
+            unsafe { copy(slot.add(index * self.piece), slice.source.add(start), len, stream) };
+            filled += len;
         }
+        filled
     }
 
-    fn fold(&mut self, chunk: usize, inputs: &[*const u8], result: *mut u8) {
+    fn fold(&mut self, chunk: usize, inputs: &[*const u8], result: *mut u8, stream: bool) {
+        let stage = Stage { stream: stream && GATHER, ..self.stage };
         for (index, slice) in self.slices.iter().enumerate().filter(|(_, slice)| slice.owner == self.me) {
             let (start, len) = part(slice.len, self.piece, chunk);
             self.sources.clear();
@@ -121,12 +125,18 @@ impl<const GATHER: bool> Work for Sliced<'_, GATHER> {
             // result slot holds one piece for each slice owned and is read by others only after that.
             unsafe {
                 let published = result.add(place);
-                let (to, also) = match (slice.target.is_null(), GATHER) {
-                    (true, _) => (published, None),
-                    (false, true) => (slice.target.add(start), Some(published)),
-                    (false, false) => (slice.target.add(start), None),
+                // Past the caches goes what is named first, which then must be the slot.
+                let (to, also) = if slice.target.is_null() {
+                    (published, None)
+                } else {
+                    let private = slice.target.add(start);
+                    match (GATHER, stage.stream) {
+                        (false, _) => (private, None),
+                        (true, false) => (private, Some(published)),
+                        (true, true) => (published, Some(private)),
+                    }
                 };
-                fold(self.plan, self.stage, to, also, &self.sources, len / self.element);
+                fold(self.plan, stage, to, also, &self.sources, len / self.element);
             }
         }
     }

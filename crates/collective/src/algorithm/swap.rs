@@ -37,15 +37,18 @@ impl Work for Swap<'_> {
     const FILLS: bool = true;
     const TAKES: bool = false;
 
-    fn fill(&mut self, chunk: usize, slot: *mut u8) {
+    fn fill(&mut self, chunk: usize, slot: *mut u8, stream: bool) -> usize {
+        let mut filled = 0;
         for (member, parcel) in self.parcels.iter().enumerate().filter(|(member, _)| *member != self.me) {
             let (start, len) = part(parcel.sent, self.piece, chunk);
             // SAFETY: the slot holds one piece for each member.
-            unsafe { copy(slot.add(member * self.piece), parcel.source.add(start), len, false) };
+            unsafe { copy(slot.add(member * self.piece), parcel.source.add(start), len, stream) };
+            filled += len;
         }
+        filled
     }
 
-    fn fold(&mut self, chunk: usize, inputs: &[*const u8], _result: *mut u8) {
+    fn fold(&mut self, chunk: usize, inputs: &[*const u8], _result: *mut u8, _stream: bool) {
         for (member, parcel) in self.parcels.iter().enumerate().filter(|(member, _)| *member != self.me) {
             let (start, len) = part(parcel.received, self.piece, chunk);
             // SAFETY: that member has filled its slot for this chunk, with our piece at our position.

@@ -9,6 +9,7 @@
 //! start while a slow peer still reads the last one.
 
 mod cores;
+mod distance;
 mod segment;
 mod signal;
 
@@ -16,6 +17,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use cores::StepAside;
+use distance::Distance;
 #[cfg(test)]
 pub(crate) use segment::SLOT;
 use segment::{Control, DEPTH};
@@ -32,10 +34,11 @@ pub(crate) trait Work {
     const FILLS: bool;
     /// Whether members read each other's result slots.
     const TAKES: bool;
-    /// Copies this member's share of the chunk into its input slot.
-    fn fill(&mut self, chunk: usize, slot: *mut u8);
-    /// Reads all members' input slots, writes this member's result slot and private output.
-    fn fold(&mut self, chunk: usize, inputs: &[*const u8], result: *mut u8);
+    /// Copies this member's share of the chunk into its input slot, past the caches if `stream`. Returns how many bytes.
+    fn fill(&mut self, chunk: usize, slot: *mut u8, stream: bool) -> usize;
+    /// Reads all members' input slots, writes this member's result slot (past the caches if `stream`) and
+    /// private output.
+    fn fold(&mut self, chunk: usize, inputs: &[*const u8], result: *mut u8, stream: bool);
     /// Copies from all members' result slots into the private output.
     fn take(&mut self, chunk: usize, results: &[*const u8]);
 }
@@ -47,6 +50,7 @@ pub(crate) struct Host {
     members: usize,
     spin: Duration,
     aside: StepAside,
+    distance: Distance,
     shared: Arc<Shared>,
     /// One-phase operations so far.
     rounds: u32,
@@ -79,6 +83,7 @@ impl Host {
             members,
             spin,
             aside: StepAside::default(),
+            distance: Distance::default(),
             shared,
             rounds: 0,
             chunks: 0,
@@ -168,7 +173,11 @@ impl Host {
         let number = first.wrapping_add(k);
         // The slot's last content, chunk number - DEPTH, must have been folded by everybody.
         self.wait_all(|control| &control.folded.0, number.wrapping_sub(DEPTH as u32 - 1))?;
-        work.fill(k as usize, self.segment.input(self.me, number));
+        let probe = Distance::is_probe(number).then(Instant::now);
+        let bytes = work.fill(k as usize, self.segment.input(self.me, number), self.streams(number));
+        if let Some(start) = probe {
+            self.distance.learn(bytes, start.elapsed().as_nanos());
+        }
         self.segment.control(self.me).filled.0.post(1);
         Ok(())
     }
@@ -183,7 +192,8 @@ impl Host {
         }
         self.pointers.clear();
         self.pointers.extend((0..self.members).map(|member| self.segment.input(member, number).cast_const()));
-        work.fold(k as usize, &self.pointers, self.segment.result(self.me, number));
+        let stream = self.streams(number);
+        work.fold(k as usize, &self.pointers, self.segment.result(self.me, number), stream);
         self.segment.control(self.me).folded.0.post(1);
         Ok(())
     }
@@ -197,6 +207,11 @@ impl Host {
         work.take(k as usize, &self.pointers);
         self.segment.control(self.me).taken.0.post(1);
         Ok(())
+    }
+
+    /// Whether this rank writes a chunk past the caches.
+    fn streams(&self, number: u32) -> bool {
+        self.distance.is_far() && !Distance::is_probe(number)
     }
 
     fn wait_all(&self, which: impl Fn(&Control) -> &Signal + Copy, target: u32) -> Result<()> {
