@@ -256,7 +256,7 @@ def sockets() -> set[str]:
     for descriptor in Path("/proc/self/fd").iterdir():
         # The descriptor of the folder itself is gone by now.
         with contextlib.suppress(FileNotFoundError):
-            found.add(os.readlink(descriptor))
+            found.add(str(descriptor.readlink()))
     return {name for name in found if name.startswith("socket:")}
 
 

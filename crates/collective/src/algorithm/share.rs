@@ -84,7 +84,8 @@ impl Work for Sharing<'_> {
         }
     }
 
-    fn take(&mut self, chunk: usize, results: &[*const u8]) {
+    fn take(&mut self, chunk: usize, results: &[*const u8]) -> usize {
+        let mut taken = 0;
         for (index, slice) in self.slices.iter().enumerate() {
             if slice.owner == self.me || slice.target.is_null() {
                 continue;
@@ -95,6 +96,8 @@ impl Work for Sharing<'_> {
                 let from = results[slice.owner].add(self.places[index] * self.piece);
                 copy(slice.target.add(start), from, len, false);
             }
+            taken += len;
         }
+        taken
     }
 }

@@ -141,7 +141,8 @@ impl<const GATHER: bool> Work for Sliced<'_, GATHER> {
         }
     }
 
-    fn take(&mut self, chunk: usize, results: &[*const u8]) {
+    fn take(&mut self, chunk: usize, results: &[*const u8]) -> usize {
+        let mut taken = 0;
         for (index, slice) in self.slices.iter().enumerate() {
             if slice.owner == self.me || slice.target.is_null() {
                 continue;
@@ -152,7 +153,9 @@ impl<const GATHER: bool> Work for Sliced<'_, GATHER> {
                 let from = results[slice.owner].add(self.places[index] * self.piece);
                 copy(slice.target.add(start), from, len, false);
             }
+            taken += len;
         }
+        taken
     }
 }
 

@@ -56,5 +56,7 @@ impl Work for Swap<'_> {
         }
     }
 
-    fn take(&mut self, _chunk: usize, _results: &[*const u8]) {}
+    fn take(&mut self, _chunk: usize, _results: &[*const u8]) -> usize {
+        0
+    }
 }

@@ -4,17 +4,26 @@
 //! that share a last-level cache that costs little. Between chiplets or sockets it makes writing several times slower
 //! than memory; then it pays to write slots past the caches, and peers read them from memory. Which of the two holds is
 //! found out while working, because it cannot be asked reliably (virtual machines hide it) and because threads move: now and
-//! then a *probe chunk* is written the plain way, and timed.
+//! then a *probe chunk* is written the plain way by everybody, and its copies into the own slot and out of the peers' slots
+//! are timed. Both move as many bytes between private and shared memory, so whatever else slows memory down slows both; only
+//! distance makes the first several times slower than the second.
 
 use std::cell::Cell;
 
 /// Every so many chunks one is a probe.
 const EVERY: u32 = 64;
-/// A copy into slots below this many bytes a microsecond means that peers are far. Measured on two cores of one machine, whose
-/// hypervisor moves them: together about 10,000, apart 2,400.
-const FAR_BELOW: u64 = 3_000;
+/// Peers are far if the copy in takes more than so many times the copy out. Measured on two cores of one machine, whose hypervisor
+/// moves them: together 1.5 times, apart 7 times.
+const FAR: u128 = 3;
 /// Shorter copies tell too little.
 const LEAST_BYTES: usize = 32 << 10;
+
+/// A timed copy.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Copied {
+    pub(super) bytes: usize,
+    pub(super) nanoseconds: u128,
+}
 
 /// What this rank has found out about writing to slots that its peers read.
 #[derive(Default)]
@@ -22,6 +31,8 @@ pub(super) struct Distance {
     far: Cell<bool>,
     /// Whether the last probe said otherwise: one alone may have been disturbed.
     doubted: Cell<bool>,
+    /// The copy in of the probe under way.
+    copied_in: Cell<Copied>,
 }
 
 impl Distance {
@@ -30,12 +41,18 @@ impl Distance {
         chunk.is_multiple_of(EVERY)
     }
 
-    /// Takes in how long the copy of a probe chunk took. Two in a row change the verdict.
-    pub(super) fn learn(&self, bytes: usize, nanoseconds: u128) {
-        if bytes < LEAST_BYTES {
+    /// Takes in the first copy of a probe chunk.
+    pub(super) fn copied_in(&self, copied: Copied) {
+        self.copied_in.set(copied);
+    }
+
+    /// Takes in the second one. Two probes in a row change the verdict.
+    pub(super) fn copied_out(&self, out: Copied) {
+        let into = self.copied_in.take();
+        if into.bytes < LEAST_BYTES || out.bytes < LEAST_BYTES {
             return;
         }
-        let far = (bytes as u128 * 1000) < u128::from(FAR_BELOW) * nanoseconds;
+        let far = into.nanoseconds * out.bytes as u128 > FAR * out.nanoseconds * into.bytes as u128;
         let otherwise = far != self.far.get();
         if otherwise && self.doubted.get() {
             self.far.set(far);
@@ -53,26 +70,38 @@ impl Distance {
 mod tests {
     use super::*;
 
-    const BYTES: usize = 1 << 20;
-    const FAST: u128 = 70_000;
-    const SLOW: u128 = 600_000;
+    fn probe(distance: &Distance, bytes: usize, nanoseconds: u128) {
+        distance.copied_in(Copied { bytes, nanoseconds });
+        distance.copied_out(Copied { bytes, nanoseconds: 15_000 });
+    }
 
     #[test]
     fn two_slow_probes_in_a_row_mean_far_and_two_fast_ones_near_again() {
+        let (fast, slow) = (22_000, 106_000);
         let distance = Distance::default();
         for (took, far) in
-            [(SLOW, false), (FAST, false), (SLOW, false), (SLOW, true), (FAST, true), (FAST, false)]
+            [(slow, false), (fast, false), (slow, false), (slow, true), (fast, true), (fast, false)]
         {
-            distance.learn(BYTES, took);
+            probe(&distance, 256 << 10, took);
             assert_eq!(distance.is_far(), far, "after {took} ns");
         }
     }
 
     #[test]
+    fn memory_that_is_slow_in_both_directions_is_not_far() {
+        let distance = Distance::default();
+        for _ in 0..4 {
+            distance.copied_in(Copied { bytes: 256 << 10, nanoseconds: 900_000 });
+            distance.copied_out(Copied { bytes: 256 << 10, nanoseconds: 800_000 });
+        }
+        assert!(!distance.is_far());
+    }
+
+    #[test]
     fn short_copies_are_not_believed() {
         let distance = Distance::default();
-        distance.learn(100, SLOW);
-        distance.learn(100, SLOW);
+        probe(&distance, 100, 1_000_000);
+        probe(&distance, 100, 1_000_000);
         assert!(!distance.is_far());
     }
 }

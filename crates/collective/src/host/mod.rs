@@ -17,7 +17,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use cores::StepAside;
-use distance::Distance;
+use distance::{Copied, Distance};
 #[cfg(test)]
 pub(crate) use segment::SLOT;
 use segment::{Control, DEPTH};
@@ -39,8 +39,8 @@ pub(crate) trait Work {
     /// Reads all members' input slots, writes this member's result slot (past the caches if `stream`) and
     /// private output.
     fn fold(&mut self, chunk: usize, inputs: &[*const u8], result: *mut u8, stream: bool);
-    /// Copies from all members' result slots into the private output.
-    fn take(&mut self, chunk: usize, results: &[*const u8]);
+    /// Copies from all members' result slots into the private output. Returns how many bytes.
+    fn take(&mut self, chunk: usize, results: &[*const u8]) -> usize;
 }
 
 /// This rank's end of the memory it shares with the other members of a group on its host.
@@ -176,7 +176,7 @@ impl Host {
         let probe = Distance::is_probe(number).then(Instant::now);
         let bytes = work.fill(k as usize, self.segment.input(self.me, number), self.streams(number));
         if let Some(start) = probe {
-            self.distance.learn(bytes, start.elapsed().as_nanos());
+            self.distance.copied_in(Copied { bytes, nanoseconds: start.elapsed().as_nanos() });
         }
         self.segment.control(self.me).filled.0.post(1);
         Ok(())
@@ -204,7 +204,11 @@ impl Host {
         self.pointers.clear();
         self.pointers
             .extend((0..self.members).map(|member| self.segment.result(member, number).cast_const()));
-        work.take(k as usize, &self.pointers);
+        let probe = Distance::is_probe(number).then(Instant::now);
+        let bytes = work.take(k as usize, &self.pointers);
+        if let Some(start) = probe {
+            self.distance.copied_out(Copied { bytes, nanoseconds: start.elapsed().as_nanos() });
+        }
         self.segment.control(self.me).taken.0.post(1);
         Ok(())
     }
