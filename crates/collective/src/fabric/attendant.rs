@@ -34,7 +34,7 @@ pub(super) fn start(shared: Arc<Shared>, tcp: TcpListener, unix: UnixListener) -
 
 struct Watched {
     rank: usize,
-    link: UnixStream,
+    link: Arc<UnixStream>,
     process: Option<OwnedFd>,
 }
 
@@ -54,7 +54,7 @@ fn attend(shared: &Arc<Shared>, tcp: &TcpListener, unix: &UnixListener) {
                 PollFd::new(unix, welcome),
             ];
             for one in &watched {
-                fds.push(PollFd::new(&one.link, PollFlags::IN));
+                fds.push(PollFd::new(&*one.link, PollFlags::IN));
                 let process = one.process.as_ref().map_or(one.link.as_fd(), AsFd::as_fd);
                 fds.push(PollFd::from_borrowed_fd(process, PollFlags::IN));
             }

@@ -9,6 +9,7 @@ use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::{SocketAddr, UnixStream};
+use std::sync::Arc;
 use std::time::Duration;
 
 use ronde_trust::{Role, prove};
@@ -78,7 +79,7 @@ pub(super) fn try_dial(shared: &Shared, peer: usize) -> Result<bool> {
         return Ok(false);
     }
     set_limit(&link, None).map_err(failed())?;
-    shared.add_neighbour(peer, link);
+    shared.add_neighbour(peer, Arc::new(link));
     Ok(true)
 }
 
@@ -95,9 +96,9 @@ pub(super) fn welcome(shared: &Shared, mut link: UnixStream) -> Option<()> {
     let peer = usize::try_from(peer).ok().filter(|&peer| peer > shared.rank && peer < shared.cards.len())?;
     let nonce = read_mapped(&memory)?;
     set_limit(&link, None).ok()?;
-    let mut answer = link.try_clone().ok()?;
-    shared.add_neighbour(peer, link);
-    answer.write_all(&nonce).ok()
+    let link = Arc::new(link);
+    shared.add_neighbour(peer, link.clone());
+    (&*link).write_all(&nonce).ok()
 }
 
 /// Reads through a mapping, because mapping is what matters: a sandbox may pass descriptors and forbid it.

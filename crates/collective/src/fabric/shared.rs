@@ -40,7 +40,7 @@ pub(crate) struct Shared {
 struct State {
     loss: Option<Error>,
     closing: bool,
-    neighbours: HashMap<usize, UnixStream>,
+    neighbours: HashMap<usize, Arc<UnixStream>>,
     /// Ranks that said goodbye.
     left: Vec<usize>,
     /// Shared memory received for groups not formed here yet.
@@ -193,25 +193,19 @@ impl Shared {
         self.changed.notify_all();
     }
 
-    pub(super) fn add_neighbour(&self, peer: usize, link: UnixStream) {
+    pub(super) fn add_neighbour(&self, peer: usize, link: Arc<UnixStream>) {
         self.state().neighbours.insert(peer, link);
         self.changed.notify_all();
         self.nudge();
     }
 
-    /// Copies of the links to neighbours, for the attendant to poll; `None` once the fabric closes.
-    pub(super) fn neighbours(&self) -> Option<Vec<(usize, UnixStream)>> {
+    /// The links to neighbours, for the attendant to poll; `None` once the fabric closes.
+    pub(super) fn neighbours(&self) -> Option<Vec<(usize, Arc<UnixStream>)>> {
         let state = self.state();
         if state.closing {
             return None;
         }
-        Some(
-            state
-                .neighbours
-                .iter()
-                .filter_map(|(&rank, link)| Some((rank, link.try_clone().ok()?)))
-                .collect(),
-        )
+        Some(state.neighbours.iter().map(|(&rank, link)| (rank, link.clone())).collect())
     }
 
     /// A neighbour is gone: in order, or not.
@@ -238,7 +232,7 @@ impl Shared {
 
     /// Hands shared memory for a group to a neighbour.
     pub(crate) fn give_memory(&self, peer: usize, group: u64, memory: BorrowedFd<'_>) -> Result<()> {
-        let link = self.state().neighbours.get(&peer).and_then(|link| link.try_clone().ok());
+        let link = self.state().neighbours.get(&peer).cloned();
         match link {
             Some(link) => neighbour::send_memory(&link, group, memory),
             None => Err(self.verdict(peer, "it is not connected")),
