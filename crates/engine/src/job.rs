@@ -25,7 +25,19 @@ pub struct Job {
     // Dropped in this order: collectives end before links say goodbye, links before the rendezvous is left.
     world: Mutex<Group>,
     fabric: Fabric,
-    client: Option<Client>,
+    membership: Membership,
+}
+
+/// The connection to the rendezvous, if there is one. A job that is dropped leaves in order, so that ranks which end because
+/// another one was lost are not taken for lost themselves.
+struct Membership(Option<Client>);
+
+impl Drop for Membership {
+    fn drop(&mut self) {
+        if let Some(client) = self.0.take() {
+            client.leave();
+        }
+    }
 }
 
 impl Job {
@@ -37,7 +49,13 @@ impl Job {
             None => {
                 let fabric = Fabric::alone(interrupted)?;
                 let world = Mutex::new(fabric.group(WORLD, &[0])?);
-                Ok(Job { place: Place::alone(), links: fabric.links(), world, fabric, client: None })
+                Ok(Job {
+                    place: Place::alone(),
+                    links: fabric.links(),
+                    world,
+                    fabric,
+                    membership: Membership(None),
+                })
             }
         }
     }
@@ -86,7 +104,13 @@ impl Job {
         client.on_loss(move |loss| report(loss.rank, &loss.host, &loss.reason));
         let members: Vec<usize> = (0..spec.place.size).collect();
         let world = Mutex::new(fabric.group(WORLD, &members)?);
-        Ok(Job { place: spec.place, links: fabric.links(), world, fabric, client: Some(client) })
+        Ok(Job {
+            place: spec.place,
+            links: fabric.links(),
+            world,
+            fabric,
+            membership: Membership(Some(client)),
+        })
     }
 
     /// Where this process stands in the job.
@@ -207,7 +231,7 @@ impl Job {
     /// To be called in a forked child, which shares this job's sockets without being part of it: closes them there, so
     /// that the parent's death stays visible to the other ranks. The job must not be used in the child afterwards.
     pub fn close_in_forked_child(&self) {
-        let control = self.client.iter().flat_map(Client::descriptors);
+        let control = self.membership.0.iter().flat_map(Client::descriptors);
         for socket in self.fabric.sockets().into_iter().chain(control) {
             // SAFETY: the descriptors are this process's copies, and nothing in the child uses the job again.
             unsafe { libc::close(socket) };
@@ -216,12 +240,7 @@ impl Job {
 
     /// Leaves the job in order.
     pub fn shutdown(self) {
-        let Job { world, fabric, client, .. } = self;
-        drop(world);
-        drop(fabric);
-        if let Some(client) = client {
-            client.leave();
-        }
+        drop(self);
     }
 }
 
