@@ -119,7 +119,7 @@ fn prepare(stream: &TcpStream) -> std::io::Result<()> {
             .map_err(|error| std::io::Error::other(format!("{CONGESTION}={wanted}: {error}")))?,
         Err(_) => {
             // Pacing by a model of the path, made for long transfers over the internet, costs a third of the throughput of
-            // collectives between fast hosts (measured: `bench/run net --case 4x1`). Reno is always allowed.
+            // collectives between fast hosts (`bench/README.md`). Reno is always allowed.
             if sockopt::tcp_congestion(stream).is_ok_and(|default| default == "bbr") {
                 sockopt::set_tcp_congestion(stream, "reno")?;
             }
