@@ -9,11 +9,12 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::algorithm::batch::Staging;
 use crate::algorithm::{self, table};
 use crate::error::{Error, Result};
 use crate::fabric::Shared;
 use crate::host::{Host, Segment};
-use crate::kernel::{Fold, FoldPlan};
+use crate::kernel::{Fold, FoldPlan, Identity};
 use crate::net::Wires;
 use crate::types::{DType, ReduceOp};
 
@@ -34,6 +35,20 @@ impl Reduction {
     /// A reduction without factors.
     pub fn new(dtype: DType, op: ReduceOp) -> Reduction {
         Reduction { dtype, op, prescale: 1.0, postscale: 1.0 }
+    }
+
+    /// What a rank without data contributes.
+    pub(crate) fn identity(&self) -> Identity {
+        Identity::new(self.dtype, fold_of(self.op))
+    }
+}
+
+fn fold_of(op: ReduceOp) -> Fold {
+    match op {
+        ReduceOp::Sum | ReduceOp::Average | ReduceOp::Adasum => Fold::Sum,
+        ReduceOp::Min => Fold::Min,
+        ReduceOp::Max => Fold::Max,
+        ReduceOp::Product => Fold::Product,
     }
 }
 
@@ -56,6 +71,8 @@ pub struct Group {
     /// Memory shared with the others on this host, if there are any.
     pub(crate) host: Option<Host>,
     pub(crate) wires: Wires,
+    /// Private memory in which the tensors of a batch lie together.
+    pub(crate) staging: Staging,
     failed: Option<Error>,
 }
 
@@ -97,6 +114,7 @@ impl Group {
             local,
             host: None,
             wires: Wires::new(id, shared.clone()),
+            staging: Staging::default(),
             failed: None,
             hosts,
         };
@@ -132,6 +150,11 @@ impl Group {
     /// Position of this rank in the group.
     pub fn rank(&self) -> usize {
         self.me
+    }
+
+    /// Ranks in the job of all members, ascending.
+    pub fn members(&self) -> &[usize] {
+        &self.members
     }
 
     /// Members of the group.
@@ -238,7 +261,7 @@ impl Group {
     }
 
     /// Runs a collective unless one failed before, and remembers a failure that leaves the members apart.
-    fn guarded<T>(&mut self, run: impl FnOnce(&mut Group) -> Result<T>) -> Result<T> {
+    pub(crate) fn guarded<T>(&mut self, run: impl FnOnce(&mut Group) -> Result<T>) -> Result<T> {
         if let Some(failed) = &self.failed {
             return Err(failed.clone());
         }
@@ -258,14 +281,8 @@ impl Group {
 
     /// The kernel for a reduction over this group.
     pub(crate) fn plan(&self, how: &Reduction) -> Result<FoldPlan> {
-        let (fold, divide) = match how.op {
-            ReduceOp::Average => (Fold::Sum, Some(self.size() as u64)),
-            ReduceOp::Sum | ReduceOp::Adasum => (Fold::Sum, None),
-            ReduceOp::Min => (Fold::Min, None),
-            ReduceOp::Max => (Fold::Max, None),
-            ReduceOp::Product => (Fold::Product, None),
-        };
-        FoldPlan::new(how.dtype, fold, how.prescale, how.postscale, divide)
+        let divide = (how.op == ReduceOp::Average).then_some(self.size() as u64);
+        FoldPlan::new(how.dtype, fold_of(how.op), how.prescale, how.postscale, divide)
             .map_err(|_| Error::Unsupported { op: how.op, dtype: how.dtype })
     }
 
@@ -274,7 +291,7 @@ impl Group {
         self.hosts[host][0]
     }
 
-    fn expect_one_each(&self, what: &str, list: &[usize]) -> Result<()> {
+    pub(crate) fn expect_one_each(&self, what: &str, list: &[usize]) -> Result<()> {
         if list.len() == self.size() {
             return Ok(());
         }
@@ -286,7 +303,7 @@ impl Group {
     }
 }
 
-fn elements(bytes: usize, dtype: DType) -> Result<usize> {
+pub(crate) fn elements(bytes: usize, dtype: DType) -> Result<usize> {
     if bytes.is_multiple_of(dtype.size()) {
         return Ok(bytes / dtype.size());
     }

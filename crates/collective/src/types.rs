@@ -73,10 +73,17 @@ impl DType {
     }
 }
 
-/// Writes the name NumPy uses (`bfloat16` as the frameworks call it).
+/// Writes the type's name.
 impl fmt::Display for DType {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(match self {
+        f.pad(self.name())
+    }
+}
+
+impl DType {
+    /// The name NumPy uses (`bfloat16` as the frameworks call it).
+    pub const fn name(self) -> &'static str {
+        match self {
             DType::U8 => "uint8",
             DType::I8 => "int8",
             DType::U16 => "uint16",
@@ -88,7 +95,7 @@ impl fmt::Display for DType {
             DType::F64 => "float64",
             DType::Bool => "bool",
             DType::BF16 => "bfloat16",
-        })
+        }
     }
 }
 

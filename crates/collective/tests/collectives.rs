@@ -1,14 +1,12 @@
 //! Every collective against a plainly written reference: operations × types × ranks × sizes × links.
-//!
-//! Inputs are small whole numbers, so that every order of summation gives the same bits and results can be compared
-//! exactly, in every type.
 
 mod common;
+mod model;
 
 use std::net::{IpAddr, Ipv6Addr};
 
 use common::{on_labelled, on_ranks, on_ranks_at};
-use half::{bf16, f16};
+use model::{encode, every_reduction, reduced, value};
 use ronde_collective::types::{DType, ReduceOp};
 use ronde_collective::{Group, LinkKind, Reduction, rows_of};
 
@@ -32,70 +30,14 @@ const LAYOUTS: [&[usize]; 16] = [
     &[4, 4],
 ];
 const SIZES: [usize; 5] = [0, 1, 1003, 20_011, 150_001];
-const OPS: [ReduceOp; 5] =
-    [ReduceOp::Sum, ReduceOp::Average, ReduceOp::Min, ReduceOp::Max, ReduceOp::Product];
-
-/// Element `index` of rank `rank`: 0, 1 or 2.
-fn value(rank: usize, index: usize) -> i64 {
-    ((index * 7 + rank * 5 + index / 97) % 3) as i64
-}
-
-fn encode(dtype: DType, value: i64) -> Vec<u8> {
-    match dtype {
-        DType::U8 => (value as u8).to_ne_bytes().to_vec(),
-        DType::I8 => (value as i8).to_ne_bytes().to_vec(),
-        DType::U16 => (value as u16).to_ne_bytes().to_vec(),
-        DType::I16 => (value as i16).to_ne_bytes().to_vec(),
-        DType::I32 => (value as i32).to_ne_bytes().to_vec(),
-        DType::I64 => value.to_ne_bytes().to_vec(),
-        DType::F16 => f16::from_f64(value as f64).to_ne_bytes().to_vec(),
-        DType::BF16 => bf16::from_f64(value as f64).to_ne_bytes().to_vec(),
-        DType::F32 => (value as f32).to_ne_bytes().to_vec(),
-        DType::F64 => (value as f64).to_ne_bytes().to_vec(),
-        DType::Bool => vec![u8::from(value != 0)],
-    }
-}
-
-/// The average of values that add up to `sum`, as each type rounds it.
-fn encode_average(dtype: DType, sum: i64, ranks: usize) -> Vec<u8> {
-    let narrow = sum as f32 / ranks as f32;
-    match dtype {
-        DType::F16 => f16::from_f32(narrow).to_ne_bytes().to_vec(),
-        DType::BF16 => bf16::from_f32(narrow).to_ne_bytes().to_vec(),
-        DType::F32 => narrow.to_ne_bytes().to_vec(),
-        DType::F64 => (sum as f64 / ranks as f64).to_ne_bytes().to_vec(),
-        _ => encode(dtype, sum / ranks as i64),
-    }
-}
 
 fn input(dtype: DType, rank: usize, elements: usize) -> Vec<u8> {
     (0..elements).flat_map(|index| encode(dtype, value(rank, index))).collect()
 }
 
 fn expected(dtype: DType, op: ReduceOp, ranks: usize, elements: usize) -> Vec<u8> {
-    // Values repeat with a short period; the reference for each combination is computed once.
-    let of = |index: usize| {
-        let values = (0..ranks).map(|rank| value(rank, index));
-        match op {
-            ReduceOp::Sum => encode(dtype, values.sum()),
-            ReduceOp::Average => encode_average(dtype, values.sum(), ranks),
-            ReduceOp::Min => encode(dtype, values.min().unwrap_or(0)),
-            ReduceOp::Max => encode(dtype, values.max().unwrap_or(0)),
-            ReduceOp::Product => encode(dtype, values.product()),
-            ReduceOp::Adasum => unreachable!("has a reference of its own"),
-        }
-    };
+    let of = |index: usize| reduced(dtype, op, (0..ranks).map(|rank| value(rank, index)), ranks);
     (0..elements).flat_map(of).collect()
-}
-
-fn every_reduction(mut test: impl FnMut(DType, ReduceOp)) {
-    for dtype in DType::ALL {
-        for op in OPS {
-            if dtype != DType::Bool || op != ReduceOp::Average {
-                test(dtype, op);
-            }
-        }
-    }
 }
 
 fn check_allreduce(group: &mut Group, dtype: DType, op: ReduceOp, elements: usize) {

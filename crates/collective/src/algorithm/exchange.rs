@@ -54,7 +54,9 @@ pub(crate) fn alltoall(
         // All must agree on the number of chunks, which only the longest parcel of all tells.
         let mine = local.iter().map(|parcel| parcel.sent as u64).max().unwrap_or(0).to_le_bytes();
         let mut longest = 0;
-        host.round(Some(&mine), mine.len(), |lengths| {
+        // SAFETY: the slot holds eight bytes, at any alignment.
+        let publish = |slot: *mut u8| unsafe { slot.cast::<[u8; 8]>().write_unaligned(mine) };
+        host.round(mine.len(), publish, |lengths| {
             for &length in lengths {
                 // SAFETY: every member published eight bytes.
                 let bytes = unsafe { length.cast::<[u8; 8]>().read_unaligned() };

@@ -5,10 +5,13 @@
 //!
 //! Steps: H - 1 between hosts. Bytes through each link: all but the own host's part in, all but the next host's part out.
 
+use super::extents::{Extents, Run};
 use super::ring::{Ring, Segment};
-use super::share::{Shared, share};
+use super::share::share;
+use super::sliced::{Slice, one_each};
 use crate::error::Result;
 use crate::group::Group;
+use crate::kernel::Identity;
 use crate::net::{Flow, Span};
 
 /// Wire that allgathers use.
@@ -16,23 +19,18 @@ const WIRE: u32 = 2;
 
 /// Member m's part is `lengths[m]` bytes of `output`; this rank's is in place already.
 pub(crate) fn allgather(group: &mut Group, lengths: &[usize], output: &mut [u8]) -> Result<()> {
-    let mut start = 0;
-    let parts: Vec<Span> = lengths
-        .iter()
-        .map(|&len| {
-            let at = output[start..].as_mut_ptr();
-            start += len;
-            Span { at, len }
-        })
-        .collect();
+    let base = output.as_mut_ptr();
+    let run = [Run::whole(base, base, output.len())];
+    let whole = Extents::new(&run, &Identity::ZERO);
+    let parts = one_each(lengths, |_| 0);
     let hosts = group.hosts.len();
     if let Some(host) = &mut group.host {
-        let own: Vec<Shared> = group.hosts[group.my_host]
+        let own: Vec<Slice> = group.hosts[group.my_host]
             .iter()
             .enumerate()
-            .map(|(owner, &member)| owned(parts[member], owner))
+            .map(|(owner, &member)| Slice { owner, ..parts[member] })
             .collect();
-        share(host, group.local, &own)?;
+        share(host, group.local, &whole, &own)?;
     }
     if hosts == 1 {
         return Ok(());
@@ -53,7 +51,13 @@ pub(crate) fn allgather(group: &mut Group, lengths: &[usize], output: &mut [u8])
         let segments: Vec<Segment> = (0..hosts)
             .map(|number| {
                 let host = &group.hosts[(number + hosts - 1) % hosts];
-                host.iter().map(|&member| (parts[member].at.cast_const(), parts[member])).collect()
+                host.iter()
+                    .map(|&member| {
+                        // SAFETY: the parts make up the output.
+                        let at = unsafe { base.add(parts[member].start) };
+                        (at.cast_const(), Span { at, len: parts[member].len })
+                    })
+                    .collect()
             })
             .collect();
         incoming = ring.allgather(&mut flow, &segments);
@@ -66,13 +70,9 @@ pub(crate) fn allgather(group: &mut Group, lengths: &[usize], output: &mut [u8])
             flow.run_until(incoming, arrived)?;
         }
         if let Some(host) = &mut group.host {
-            let remote: Vec<Shared> = from.iter().map(|&member| owned(parts[member], 0)).collect();
-            share(host, group.local, &remote)?;
+            let remote: Vec<Slice> = from.iter().map(|&member| parts[member]).collect();
+            share(host, group.local, &whole, &remote)?;
         }
     }
     flow.run()
-}
-
-fn owned(part: Span, owner: usize) -> Shared {
-    Shared { source: part.at, target: part.at, len: part.len, owner }
 }

@@ -12,13 +12,14 @@
 //! Bytes through the link of each of H hosts for a tensor of S: 2·S·(H-1)/H, whatever the number of ranks. Inside
 //! a host: those of [`sliced`]. Small tensors: reduce in the host, recursive doubling between leaders, share.
 
+use super::extents::{Extents, Run};
 use super::ring::{Ring, Segment};
-use super::share::{Shared, share, share_while};
+use super::share::{share, share_while};
 use super::sliced::{self, Slice};
 use super::{FIRST, LAST, doubling, one_phase, split, table};
 use crate::error::Result;
 use crate::group::{Group, Reduction};
-use crate::kernel::{FoldPlan, fold};
+use crate::kernel::{FoldPlan, Identity, fold};
 use crate::net::{Flow, Span};
 
 /// Wires for rings are numbered from here: slice by slice, two for each.
@@ -41,33 +42,45 @@ pub(super) fn allreduce(
     let block = row.block / element;
     let shared = group.shared.clone();
     let mut flow = Flow::new(&shared, Some((plan, element)));
-    let mut behind: Option<(Vec<Slice>, usize)> = None;
+    let mut behind: Option<(Block, usize)> = None;
     let elements = output.len() / element;
     for (number, start) in (0..elements).step_by(block.max(1)).enumerate() {
         let count = block.min(elements - start);
-        // SAFETY: the block lies within the tensor.
-        let (from, to) = unsafe { (source.add(start * element), output.as_mut_ptr().add(start * element)) };
         let owners = group.hosts[group.my_host].len();
-        let cut = sliced::cut(from, to, count, element, slices, owners);
-        let raw = reduce_in_host(group, &mut flow, &cut, plan, element, how.prescale)?;
+        // SAFETY: the block lies within the tensor.
+        let (source, target) =
+            unsafe { (source.add(start * element), output.as_mut_ptr().add(start * element)) };
+        let len = count * element;
+        let block = Block { source, target, len, slices: sliced::cut(len, element, slices, owners) };
+        let raw = reduce_in_host(group, &mut flow, &block, plan, how.prescale)?;
         let local = group.local;
-        for (index, slice) in cut.iter().enumerate().filter(|(_, slice)| slice.owner == local) {
+        for (index, slice) in block.slices.iter().enumerate().filter(|(_, slice)| slice.owner == local) {
             let wire = FIRST_WIRE + 2 * index as u32 + (number % 2) as u32;
-            let own = if raw { slice.source } else { slice.target.cast_const() };
-            add_ring(group, &mut flow, index, wire, own, slice, element)?;
+            // SAFETY: a slice lies within its block.
+            let (source, at) = unsafe { (block.source.add(slice.start), block.target.add(slice.start)) };
+            let own = if raw { source } else { at.cast_const() };
+            add_ring(group, &mut flow, index, wire, own, Span { at, len: slice.len }, element)?;
         }
         let batch = flow.close_batch();
         flow.advance()?;
-        if let Some((slices, batch)) = behind.replace((cut, batch)) {
+        if let Some((block, batch)) = behind.replace((block, batch)) {
             flow.run_batch(batch)?;
-            share_in_host(group, &mut flow, &slices)?;
+            share_in_host(group, &mut flow, &block)?;
         }
     }
-    if let Some((slices, batch)) = behind {
+    if let Some((block, batch)) = behind {
         flow.run_batch(batch)?;
-        share_in_host(group, &mut flow, &slices)?;
+        share_in_host(group, &mut flow, &block)?;
     }
     Ok(())
+}
+
+/// A block of the tensor and how it is cut.
+struct Block {
+    source: *const u8,
+    target: *mut u8,
+    len: usize,
+    slices: Vec<Slice>,
 }
 
 /// The host's partial result of each slice, with its owner. Returns whether it was left where it is: alone on a host with
@@ -75,40 +88,33 @@ pub(super) fn allreduce(
 fn reduce_in_host(
     group: &mut Group,
     flow: &mut Flow<'_>,
-    slices: &[Slice],
+    block: &Block,
     plan: &FoldPlan,
-    element: usize,
     prescale: f64,
 ) -> Result<bool> {
     if let Some(host) = &mut group.host {
+        let run = [Run::whole(block.source, block.target, block.len)];
+        let extents = Extents::new(&run, &Identity::ZERO);
         let mut meanwhile = || flow.advance().map(drop);
-        sliced::reduce(host, group.local, slices, plan, FIRST, element, false, &mut meanwhile)?;
+        sliced::reduce(host, group.local, &extents, &block.slices, plan, FIRST, false, &mut meanwhile)?;
         return Ok(false);
     }
     if prescale == 1.0 {
         return Ok(true);
     }
-    for slice in slices {
-        // SAFETY: source and target of a slice are valid for its length and equal or apart.
-        unsafe { fold(plan, FIRST, slice.target, None, &[slice.source], slice.len / element) };
-    }
+    let count = block.len / plan.dtype().size();
+    // SAFETY: source and target are valid for the block's length and equal or apart.
+    unsafe { fold(plan, FIRST, block.target, None, &[block.source], count) };
     Ok(false)
 }
 
-fn share_in_host(group: &mut Group, flow: &mut Flow<'_>, slices: &[Slice]) -> Result<()> {
+fn share_in_host(group: &mut Group, flow: &mut Flow<'_>, block: &Block) -> Result<()> {
     let Some(host) = &mut group.host else {
         return Ok(());
     };
-    let shared: Vec<Shared> = slices
-        .iter()
-        .map(|slice| Shared {
-            source: slice.target,
-            target: slice.target,
-            len: slice.len,
-            owner: slice.owner,
-        })
-        .collect();
-    share_while(host, group.local, &shared, &mut || flow.advance().map(drop))
+    let run = [Run::whole(block.target, block.target, block.len)];
+    let extents = Extents::new(&run, &Identity::ZERO);
+    share_while(host, group.local, &extents, &block.slices, &mut || flow.advance().map(drop))
 }
 
 /// Adds the ring of slice `index` to the flow.
@@ -118,7 +124,7 @@ fn add_ring(
     index: usize,
     wire: u32,
     own: *const u8,
-    slice: &Slice,
+    slice: Span,
     element: usize,
 ) -> Result<()> {
     let hosts = group.hosts.len();
@@ -137,7 +143,7 @@ fn add_ring(
             unsafe {
                 vec![(
                     own.add(start * element),
-                    Span { at: slice.target.add(start * element), len: len * element },
+                    Span { at: slice.at.add(start * element), len: len * element },
                 )]
             }
         })
@@ -155,7 +161,8 @@ fn small(
 ) -> Result<()> {
     let (element, count) = (how.dtype.size(), output.len() / how.dtype.size());
     if group.host.is_some() {
-        one_phase(group, source, output, plan, FIRST, how.dtype)?;
+        let run = [Run::whole(source, output.as_mut_ptr(), output.len())];
+        one_phase(group, &Extents::new(&run, &Identity::ZERO), plan, FIRST)?;
     } else {
         // SAFETY: source and output are equally long, and the same or apart.
         unsafe { fold(plan, FIRST, output.as_mut_ptr(), None, &[source], count) };
@@ -166,9 +173,10 @@ fn small(
         unsafe { fold(plan, LAST, output.as_mut_ptr(), None, &[output.as_ptr()], count) };
     }
     if let Some(host) = &mut group.host {
-        let whole =
-            Shared { source: output.as_ptr(), target: output.as_mut_ptr(), len: output.len(), owner: 0 };
-        share(host, group.local, &[whole])?;
+        let (at, len) = (output.as_mut_ptr(), output.len());
+        let run = [Run::whole(at, at, len)];
+        let extents = Extents::new(&run, &Identity::ZERO);
+        share(host, group.local, &extents, &[Slice { start: 0, len, owner: 0 }])?;
     }
     Ok(())
 }

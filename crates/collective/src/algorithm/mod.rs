@@ -11,12 +11,16 @@
 //! | [`hierarchical`] | both | allreduce over hosts with any, also unequal, numbers of ranks |
 //! | [`gather`], [`scatter`], [`exchange`] | both | allgather, reduce-scatter, all-to-all |
 //! | [`adasum`], [`integer_average`] | both | reductions that are more than a fold |
+//! | [`batch`] | both | many tensors at once |
 //!
-//! This file holds the entry points, which only choose; [`table`] holds the figures they choose by.
+//! This file holds the entry points, which only choose; [`table`] holds the figures they choose by, and [`extents`] knows
+//! where the bytes of a tensor, or of a batch of them, lie.
 
 mod adasum;
+pub(crate) mod batch;
 mod doubling;
 mod exchange;
+mod extents;
 mod gather;
 mod hierarchical;
 mod integer_average;
@@ -35,8 +39,9 @@ pub(crate) use tree::broadcast;
 
 use crate::error::Result;
 use crate::group::{Group, Reduction};
-use crate::kernel::{FoldPlan, PreScale, Stage, fold};
+use crate::kernel::{FoldPlan, Identity, PreScale, Stage, fold};
 use crate::types::{DType, ReduceOp};
+use extents::{Extents, Run};
 
 /// Inputs are raw, the result is complete: the whole reduction in one fold.
 const WHOLE: Stage = Stage { prescale: PreScale::All, finish: true, stream: false };
@@ -69,44 +74,56 @@ pub(crate) fn allreduce(
         }
         return hierarchical::allreduce(group, source, output, how, &plan);
     }
-    let row = table::host(group.size());
-    if output.len() > row.one_phase {
-        return sliced::allreduce(group, source, output, how, &plan);
+    let run = [Run::whole(source, output.as_mut_ptr(), output.len())];
+    in_one_host(group, &Extents::new(&run, &Identity::ZERO), &plan)
+}
+
+/// Allreduce of a tensor, or a batch, between ranks that share memory.
+fn in_one_host(group: &mut Group, extents: &Extents<'_>, plan: &FoldPlan) -> Result<()> {
+    let ranks = group.size();
+    if extents.len() <= table::host(ranks).one_phase {
+        return one_phase(group, extents, plan, WHOLE);
     }
-    one_phase(group, source, output, &plan, WHOLE, how.dtype)
+    let Some(host) = &mut group.host else { unreachable!("a host with several ranks") };
+    let slices = sliced::cut(extents.len(), plan.dtype().size(), ranks, ranks);
+    sliced::reduce(host, group.local, extents, &slices, plan, WHOLE, true, &mut || Ok(()))
 }
 
 /// Everybody on the host publishes its input, and folds everybody's.
-fn one_phase(
-    group: &mut Group,
-    source: *const u8,
-    output: &mut [u8],
-    plan: &FoldPlan,
-    stage: Stage,
-    dtype: DType,
-) -> Result<()> {
+fn one_phase(group: &mut Group, extents: &Extents<'_>, plan: &FoldPlan, stage: Stage) -> Result<()> {
     let Some(host) = &mut group.host else { unreachable!("one phase needs neighbours") };
-    let count = output.len() / dtype.size();
-    // SAFETY: the caller's source is readable for `output.len()` bytes.
-    let payload = unsafe { std::slice::from_raw_parts(source, output.len()) };
-    let to = output.as_mut_ptr();
-    host.round(Some(payload), payload.len(), |inputs| {
-        // SAFETY: all shared inputs hold that many bytes, published before the round let us through; `to`
-        // is private memory of the same length.
-        unsafe { fold(plan, stage, to, None, inputs, count) };
+    let (len, count) = (extents.len(), extents.len() / plan.dtype().size());
+    let staging = &mut group.staging;
+    // SAFETY: sources are readable, and a slot holds what goes in one phase.
+    let publish = |slot| unsafe { extents.pack(0, len, slot, false) };
+    host.round(len, publish, |inputs| {
+        // SAFETY: all shared inputs hold that many bytes, published before the round let us through; targets are
+        // private memory.
+        unsafe {
+            match extents.only_target() {
+                Some(target) if target.is_null() => (),
+                Some(target) => fold(plan, stage, target, None, inputs, count),
+                // One fold, and copies out of the cache, cost less than a fold for each of many small tensors.
+                None => {
+                    let result = staging.room(len).as_mut_ptr();
+                    fold(plan, stage, result, None, inputs, count);
+                    extents.unpack(0, len, result);
+                }
+            }
+        }
     })
 }
 
 pub(crate) fn barrier(group: &mut Group) -> Result<()> {
     if let Some(host) = &mut group.host {
-        host.round(None, 0, |_| ())?;
+        host.round(0, |_| (), |_| ())?;
     }
     if group.hosts.len() > 1 {
         if group.local == 0 {
             doubling::meet(group)?;
         }
         if let Some(host) = &mut group.host {
-            host.round(None, 0, |_| ())?;
+            host.round(0, |_| (), |_| ())?;
         }
     }
     Ok(())
@@ -131,7 +148,9 @@ fn with_everybodys<T>(group: &mut Group, bytes: &[u8], read: impl FnOnce(&[&[u8]
         && let Some(host) = &mut group.host
     {
         let mut outcome = None;
-        host.round(Some(bytes), len, |inputs| {
+        // SAFETY: the slot holds that many bytes.
+        let publish = |slot| unsafe { bytes.as_ptr().copy_to_nonoverlapping(slot, len) };
+        host.round(len, publish, |inputs| {
             // SAFETY: every member published that many bytes before the round let us through.
             let all = inputs.iter().map(|&input| unsafe { std::slice::from_raw_parts(input, len) });
             outcome = Some(read(&all.collect::<Vec<_>>()));

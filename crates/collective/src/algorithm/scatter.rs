@@ -5,13 +5,14 @@
 //!
 //! Steps: H - 1 between hosts. Bytes through each link: S less the own host's part. Scratch: S bytes with each leader.
 
+use super::extents::{Extents, Run, lay};
 use super::ring::{Ring, Segment};
-use super::share::{Shared, share};
-use super::sliced::{self, Slice};
+use super::share::share;
+use super::sliced::{self, Slice, one_each};
 use super::{FIRST, WHOLE, integer_average};
 use crate::error::Result;
 use crate::group::{Group, Reduction};
-use crate::kernel::{FoldPlan, fold};
+use crate::kernel::{FoldPlan, Identity, fold};
 use crate::net::{Flow, Span};
 use crate::types::ReduceOp;
 
@@ -34,7 +35,12 @@ pub(crate) fn reducescatter(
         return Ok(());
     }
     if group.hosts.len() == 1 {
-        return sliced::reducescatter(group, input, lengths, output, how, &plan);
+        let shares = one_each(lengths, |member| member);
+        let runs = lay(shares.iter().enumerate().map(|(member, share)| {
+            let target = if member == group.me { output.as_mut_ptr() } else { std::ptr::null_mut() };
+            (input[share.start..].as_ptr(), target, share.len)
+        }));
+        return in_one_host(group, &Extents::new(&runs, &Identity::ZERO), &shares, &plan);
     }
     if how.op == ReduceOp::Average && !how.dtype.is_float() {
         // Partial sums would have to travel wide: take the way that does that, and keep this rank's part.
@@ -45,6 +51,17 @@ pub(crate) fn reducescatter(
         return Ok(());
     }
     over_hosts(group, input, lengths, output, element, &plan)
+}
+
+/// Reduces to each member its share, which is wanted by nobody else.
+pub(super) fn in_one_host(
+    group: &mut Group,
+    extents: &Extents<'_>,
+    shares: &[Slice],
+    plan: &FoldPlan,
+) -> Result<()> {
+    let Some(host) = &mut group.host else { unreachable!("a host with several ranks") };
+    sliced::reduce(host, group.local, extents, shares, plan, WHOLE, false, &mut || Ok(()))
 }
 
 fn over_hosts(
@@ -58,22 +75,17 @@ fn over_hosts(
     let hosts = group.hosts.len();
     let leads = group.local == 0;
     let mut scratch = if leads { vec![0u8; input.len()] } else { Vec::new() };
-    let starts: Vec<usize> =
-        lengths.iter().scan(0, |next, len| Some(std::mem::replace(next, *next + len))).collect();
-    let scratch_at = |member: usize, scratch: &mut Vec<u8>| scratch[starts[member]..].as_mut_ptr();
+    let sums = if leads { scratch.as_mut_ptr() } else { std::ptr::null_mut() };
+    let shares = one_each(lengths, |_| 0);
     if let Some(host) = &mut group.host {
-        let slices: Vec<Slice> = (0..lengths.len())
-            .map(|member| Slice {
-                source: input[starts[member]..].as_ptr(),
-                target: if leads { scratch_at(member, &mut scratch) } else { std::ptr::null_mut() },
-                len: lengths[member],
-                owner: member % host.members(),
-            })
-            .collect();
-        sliced::reduce(host, group.local, &slices, plan, FIRST, element, true, &mut || Ok(()))?;
+        let members = host.members();
+        let run = [Run::whole(input.as_ptr(), sums, input.len())];
+        let extents = Extents::new(&run, &Identity::ZERO);
+        let dealt = one_each(lengths, |member| member % members);
+        sliced::reduce(host, group.local, &extents, &dealt, plan, FIRST, true, &mut || Ok(()))?;
     } else {
         // SAFETY: scratch is as long as the input and apart from it.
-        unsafe { fold(plan, FIRST, scratch.as_mut_ptr(), None, &[input.as_ptr()], input.len() / element) };
+        unsafe { fold(plan, FIRST, sums, None, &[input.as_ptr()], input.len() / element) };
     }
     if leads {
         let shared = group.shared.clone();
@@ -91,8 +103,9 @@ fn over_hosts(
                 let host = &group.hosts[(number + hosts - 1) % hosts];
                 host.iter()
                     .map(|&member| {
-                        let at = scratch_at(member, &mut scratch);
-                        (at.cast_const(), Span { at, len: lengths[member] })
+                        // SAFETY: the shares make up the scratch memory.
+                        let at = unsafe { sums.add(shares[member].start) };
+                        (at.cast_const(), Span { at, len: shares[member].len })
                     })
                     .collect()
             })
@@ -100,19 +113,16 @@ fn over_hosts(
         let mut flow = Flow::new(&shared, Some((plan, element)));
         ring.reduce_scatter(&mut flow, &segments);
         flow.run()?;
-        output.copy_from_slice(&scratch[starts[group.me]..][..output.len()]);
+        output.copy_from_slice(&scratch[shares[group.me].start..][..output.len()]);
     }
     if let Some(host) = &mut group.host {
-        let slices: Vec<Shared> = group.hosts[group.my_host]
-            .iter()
-            .map(|&member| Shared {
-                source: if leads { scratch_at(member, &mut scratch) } else { std::ptr::null() },
-                target: if member == group.me { output.as_mut_ptr() } else { std::ptr::null_mut() },
-                len: lengths[member],
-                owner: 0,
-            })
-            .collect();
-        share(host, group.local, &slices)?;
+        let runs = lay(shares.iter().enumerate().map(|(member, share)| {
+            let source = if leads { scratch[share.start..].as_ptr() } else { std::ptr::null() };
+            let target = if member == group.me { output.as_mut_ptr() } else { std::ptr::null_mut() };
+            (source, target, share.len)
+        }));
+        let local: Vec<Slice> = group.hosts[group.my_host].iter().map(|&member| shares[member]).collect();
+        share(host, group.local, &Extents::new(&runs, &Identity::ZERO), &local)?;
     }
     Ok(())
 }

@@ -5,63 +5,57 @@
 //! Steps: 1 meeting a chunk, hidden behind the next chunk's copy. Bytes for slices of S in all: owners write their
 //! part into shared memory once, everybody reads S less its own.
 
-use super::sliced::{part, pieces, places};
+use super::extents::Extents;
+use super::sliced::{Slice, part, pieces, places};
 use super::table;
 use crate::error::Result;
 use crate::host::{Host, Work};
-use crate::kernel::copy;
-
-/// A run of bytes that its owner has and others want.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct Shared {
-    /// Where it lies with its owner (ignored elsewhere).
-    pub(super) source: *const u8,
-    /// Where it goes with the others; null if this rank does not want it.
-    pub(super) target: *mut u8,
-    pub(super) len: usize,
-    /// Position in the host.
-    pub(super) owner: usize,
-}
 
 struct Sharing<'a> {
-    slices: &'a [Shared],
+    extents: &'a Extents<'a>,
+    slices: &'a [Slice],
     places: Vec<usize>,
     me: usize,
     piece: usize,
 }
 
-/// Gives every slice to everybody on the host who wants it.
-pub(super) fn share(host: &mut Host, me: usize, slices: &[Shared]) -> Result<()> {
-    share_while(host, me, slices, &mut || Ok(()))
+/// Gives every slice, from its owner's sources, to everybody on the host who wants it.
+pub(super) fn share(host: &mut Host, me: usize, extents: &Extents<'_>, slices: &[Slice]) -> Result<()> {
+    share_while(host, me, extents, slices, &mut || Ok(()))
 }
 
 /// The same; `meanwhile` is called once a chunk.
 pub(super) fn share_while(
     host: &mut Host,
     me: usize,
-    slices: &[Shared],
+    extents: &Extents<'_>,
+    slices: &[Slice],
     meanwhile: &mut dyn FnMut() -> Result<()>,
 ) -> Result<()> {
     if let [only] = slices
         && only.len <= table::ONE_PHASE_SHARE
     {
-        return share_small(host, me, only);
+        return share_small(host, me, extents, *only);
     }
     let longest = slices.iter().map(|slice| slice.len).max().unwrap_or(0);
     let places = places(slices.iter().map(|slice| slice.owner), host.members());
     let most = places.iter().max().map_or(1, |place| place + 1);
     let (piece, chunks) = pieces(host.members(), most, longest);
-    host.stream(chunks, &mut Sharing { slices, places, me, piece }, meanwhile)
+    host.stream(chunks, &mut Sharing { extents, slices, places, me, piece }, meanwhile)
 }
 
 /// One phase, in which only the owner says something.
-fn share_small(host: &mut Host, me: usize, only: &Shared) -> Result<()> {
-    // SAFETY: the owner's source is readable for that many bytes.
-    let payload = (only.owner == me).then(|| unsafe { std::slice::from_raw_parts(only.source, only.len) });
-    host.round(payload, only.len, |inputs| {
-        if only.owner != me && !only.target.is_null() {
-            // SAFETY: the owner has published that many bytes; the target is private memory of that length.
-            unsafe { std::ptr::copy_nonoverlapping(inputs[only.owner], only.target, only.len) };
+fn share_small(host: &mut Host, me: usize, extents: &Extents<'_>, only: Slice) -> Result<()> {
+    let fill = |slot| {
+        if only.owner == me {
+            // SAFETY: the slot holds that many bytes, and the owner's sources are readable.
+            unsafe { extents.pack(only.start, only.len, slot, false) };
+        }
+    };
+    host.round(only.len, fill, |inputs| {
+        if only.owner != me {
+            // SAFETY: the owner has published that many bytes; targets are private memory.
+            unsafe { extents.unpack(only.start, only.len, inputs[only.owner]) };
         }
     })
 }
@@ -77,26 +71,23 @@ impl Work for Sharing<'_> {
     fn fold(&mut self, chunk: usize, _inputs: &[*const u8], result: *mut u8, stream: bool) {
         for (index, slice) in self.slices.iter().enumerate().filter(|(_, slice)| slice.owner == self.me) {
             let (start, len) = part(slice.len, self.piece, chunk);
-            // SAFETY: the result slot holds one piece for each slice owned; the source holds `slice.len` bytes.
+            // SAFETY: the result slot holds one piece for each slice owned; the owner's sources are readable.
             unsafe {
-                copy(result.add(self.places[index] * self.piece), slice.source.add(start), len, stream)
-            };
+                let place = result.add(self.places[index] * self.piece);
+                self.extents.pack(slice.start + start, len, place, stream);
+            }
         }
     }
 
     fn take(&mut self, chunk: usize, results: &[*const u8]) -> usize {
         let mut taken = 0;
-        for (index, slice) in self.slices.iter().enumerate() {
-            if slice.owner == self.me || slice.target.is_null() {
-                continue;
-            }
+        for (index, slice) in self.slices.iter().enumerate().filter(|(_, slice)| slice.owner != self.me) {
             let (start, len) = part(slice.len, self.piece, chunk);
             // SAFETY: the owner has posted this chunk, and its slot holds the piece at that place.
-            unsafe {
+            taken += unsafe {
                 let from = results[slice.owner].add(self.places[index] * self.piece);
-                copy(slice.target.add(start), from, len, false);
-            }
-            taken += len;
+                self.extents.unpack(slice.start + start, len, from)
+            };
         }
         taken
     }

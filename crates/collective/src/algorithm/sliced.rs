@@ -1,27 +1,30 @@
 //! Sliced reduction over shared segments: allreduce and reduce-scatter in one host.
 //!
-//! The tensor is cut into slices, each owned by one rank. Chunk by chunk, every rank copies what others own into
-//! its input slot, folds the slices it owns over all input slots (its own part straight from private memory,
-//! in member order, so bits depend neither on who folds nor on when), and copies what others folded out of
-//! their result slots.
+//! The tensor, which may be a batch of many ([`Extents`]), is cut into slices, each owned by one rank. Chunk by chunk,
+//! every rank copies what others own into its input slot, folds the slices it owns over all input slots (its own part
+//! straight from private memory, in member order, so bits depend neither on who folds nor on when), and copies what
+//! others folded out of their result slots. Where its own part is a crowd of short pieces, it goes by way of the slots too.
 //!
 //! Steps: 2 meetings a chunk, hidden behind the next chunk's copy. Bytes for a tensor of S over n ranks, a rank:
 //! private memory is read once and written once (S each, the floor); shared memory, which stays in cache, is
 //! written S·(n-1)/n + S/n and read S·(n-1)/n twice.
 
-use super::{FIRST, WHOLE, split, table};
+use super::extents::{Extents, Piece};
+use super::{split, table};
 use crate::error::Result;
-use crate::group::{Group, Reduction};
 use crate::host::{Host, Work};
 use crate::kernel::{FoldPlan, Stage, copy, fold};
 
-/// A run of the tensor with one owner.
-#[derive(Debug, Clone, Copy)]
+/// Shorter pieces of a batch are folded together, by way of the slots.
+const SHORT: usize = 256;
+/// The same where results go past the caches, which takes a fence each time.
+const SHORT_STREAMED: usize = 16 << 10;
+
+/// A range of the tensor with one owner.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Slice {
-    /// This rank's input for it.
-    pub(super) source: *const u8,
-    /// Where the result goes; null if this rank does not want it.
-    pub(super) target: *mut u8,
+    /// Where it begins, in bytes.
+    pub(super) start: usize,
     /// In bytes.
     pub(super) len: usize,
     /// Position in the host.
@@ -30,28 +33,28 @@ pub(super) struct Slice {
 
 /// The work of one pass; see the module's text.
 struct Sliced<'a, const GATHER: bool> {
+    extents: &'a Extents<'a>,
     slices: &'a [Slice],
     /// Position of each slice among those of its owner.
     places: Vec<usize>,
     me: usize,
     plan: &'a FoldPlan,
     stage: Stage,
-    element: usize,
     /// Bytes of each slice in one chunk.
     piece: usize,
     sources: Vec<*const u8>,
 }
 
-/// Reduces `slices` on the host: every target that is not null receives the result (`gather`), or only those
-/// of slices this rank owns. `meanwhile` is called once a chunk.
+/// Reduces `slices` of a tensor on the host: every target that is not null receives the result (`gather`), or only those
+/// in slices this rank owns. `meanwhile` is called once a chunk.
 #[expect(clippy::too_many_arguments, reason = "the parts of a reduction")]
 pub(super) fn reduce(
     host: &mut Host,
     me: usize,
+    extents: &Extents<'_>,
     slices: &[Slice],
     plan: &FoldPlan,
     stage: Stage,
-    element: usize,
     gather: bool,
     meanwhile: &mut dyn FnMut() -> Result<()>,
 ) -> Result<()> {
@@ -60,10 +63,10 @@ pub(super) fn reduce(
     let places = places(slices.iter().map(|slice| slice.owner), host.members());
     let sources = Vec::with_capacity(host.members());
     if gather {
-        let mut work = Sliced::<true> { slices, places, me, plan, stage, element, piece, sources };
+        let mut work = Sliced::<true> { extents, slices, places, me, plan, stage, piece, sources };
         host.stream(chunks, &mut work, meanwhile)
     } else {
-        let mut work = Sliced::<false> { slices, places, me, plan, stage, element, piece, sources };
+        let mut work = Sliced::<false> { extents, slices, places, me, plan, stage, piece, sources };
         host.stream(chunks, &mut work, meanwhile)
     }
 }
@@ -102,127 +105,154 @@ impl<const GATHER: bool> Work for Sliced<'_, GATHER> {
         let mut filled = 0;
         for (index, slice) in self.slices.iter().enumerate().filter(|(_, slice)| slice.owner != self.me) {
             let (start, len) = part(slice.len, self.piece, chunk);
-            // SAFETY: the slot holds one piece for each slice; the source is readable for `slice.len` bytes.
-            unsafe { copy(slot.add(index * self.piece), slice.source.add(start), len, stream) };
+            // SAFETY: the slot holds one piece for each slice; sources are readable for their runs.
+            unsafe { self.extents.pack(slice.start + start, len, slot.add(index * self.piece), stream) };
             filled += len;
         }
         filled
     }
 
     fn fold(&mut self, chunk: usize, inputs: &[*const u8], result: *mut u8, stream: bool) {
-        let stage = Stage { stream: stream && GATHER, ..self.stage };
-        for (index, slice) in self.slices.iter().enumerate().filter(|(_, slice)| slice.owner == self.me) {
+        let (extents, slices, me) = (self.extents, self.slices, self.me);
+        for (index, slice) in slices.iter().enumerate().filter(|(_, slice)| slice.owner == me) {
             let (start, len) = part(slice.len, self.piece, chunk);
-            self.sources.clear();
-            for (member, input) in inputs.iter().enumerate() {
-                // SAFETY: stays within a slot, or within this rank's own input.
-                self.sources.push(unsafe {
-                    if member == self.me { slice.source.add(start) } else { input.add(index * self.piece) }
-                });
+            let at = Place {
+                inputs,
+                // SAFETY: the result slot holds one piece for each slice owned.
+                result: unsafe { result.add(self.places[index] * self.piece) },
+                offset: index * self.piece,
+                start: slice.start + start,
+                stream,
+            };
+            let short = if stream { SHORT_STREAMED } else { SHORT };
+            let mut folded = 0;
+            for piece in extents.pieces(at.start, len) {
+                if !piece.source.is_null() && (piece.len >= short || piece.len == len) {
+                    self.fold_packed(&at, folded, piece.at);
+                    self.fold_straight(&at, piece);
+                    folded = piece.at + piece.len;
+                }
             }
-            let place = self.places[index] * self.piece;
-            // SAFETY: every source holds `len` bytes that nobody writes before this rank has posted the fold; the
-            // result slot holds one piece for each slice owned and is read by others only after that.
-            unsafe {
-                let published = result.add(place);
-                // Past the caches goes what is named first, which then must be the slot.
-                let (to, also) = if slice.target.is_null() {
-                    (published, None)
-                } else {
-                    let private = slice.target.add(start);
-                    match (GATHER, stage.stream) {
-                        (false, _) => (private, None),
-                        (true, false) => (private, Some(published)),
-                        (true, true) => (published, Some(private)),
-                    }
-                };
-                fold(self.plan, stage, to, also, &self.sources, len / self.element);
-            }
+            self.fold_packed(&at, folded, len);
         }
     }
 
     fn take(&mut self, chunk: usize, results: &[*const u8]) -> usize {
         let mut taken = 0;
-        for (index, slice) in self.slices.iter().enumerate() {
-            if slice.owner == self.me || slice.target.is_null() {
-                continue;
-            }
+        for (index, slice) in self.slices.iter().enumerate().filter(|(_, slice)| slice.owner != self.me) {
             let (start, len) = part(slice.len, self.piece, chunk);
             // SAFETY: the owner has posted this chunk, and its slot holds the piece at that place.
-            unsafe {
+            taken += unsafe {
                 let from = results[slice.owner].add(self.places[index] * self.piece);
-                copy(slice.target.add(start), from, len, false);
-            }
-            taken += len;
+                self.extents.unpack(slice.start + start, len, from)
+            };
         }
         taken
     }
 }
 
-/// Allreduce in one host: one slice a rank.
-pub(super) fn allreduce(
-    group: &mut Group,
-    source: *const u8,
-    output: &mut [u8],
-    how: &Reduction,
-    plan: &FoldPlan,
-) -> Result<()> {
-    let element = how.dtype.size();
-    let slices =
-        cut(source, output.as_mut_ptr(), output.len() / element, element, group.size(), group.size());
-    let Some(host) = &mut group.host else { unreachable!("a host with several ranks") };
-    reduce(host, group.local, &slices, plan, WHOLE, element, true, &mut || Ok(()))
+/// Where this rank folds its piece of a slice.
+struct Place<'a> {
+    inputs: &'a [*const u8],
+    /// Where others look for the result.
+    result: *mut u8,
+    /// Where in every input slot the piece begins, and where in the tensor.
+    offset: usize,
+    start: usize,
+    stream: bool,
 }
 
-/// Cuts a tensor into `count` slices, dealt to `owners` ranks in turn.
-pub(super) fn cut(
-    source: *const u8,
-    target: *mut u8,
-    elements: usize,
-    element: usize,
-    count: usize,
-    owners: usize,
-) -> Vec<Slice> {
+impl<const GATHER: bool> Sliced<'_, GATHER> {
+    /// Folds a piece that lies in one go from and to private memory.
+    fn fold_straight(&mut self, at: &Place<'_>, piece: Piece) {
+        if piece.target.is_null() && !GATHER {
+            return;
+        }
+        self.look_at(at, piece.at);
+        self.sources[self.me] = piece.source;
+        let stage = Stage { stream: at.stream && GATHER, ..self.stage };
+        // SAFETY: every source holds `piece.len` bytes that nobody writes before this rank has posted the fold; the
+        // result slot is read by others only after that.
+        unsafe {
+            let published = at.result.add(piece.at);
+            // Past the caches goes what is named first, which then must be the slot.
+            let (to, also) = match (piece.target.is_null(), GATHER, stage.stream) {
+                (true, _, _) => (published, None),
+                (false, false, _) => (piece.target, None),
+                (false, true, false) => (piece.target, Some(published)),
+                (false, true, true) => (published, Some(piece.target)),
+            };
+            fold(self.plan, stage, to, also, &self.sources, piece.len / self.plan.dtype().size());
+        }
+    }
+
+    /// Folds bytes `from` to `to` of the piece by way of the own input slot, which has room for them that nobody reads:
+    /// one fold and short copies cost less than many short folds. Also where there is no data to fold straight from.
+    fn fold_packed(&mut self, at: &Place<'_>, from: usize, to: usize) {
+        let len = to - from;
+        if len == 0 {
+            return;
+        }
+        self.look_at(at, from);
+        let own = self.sources[self.me].cast_mut();
+        // What was written past the caches would have to be read back from memory, so that is done last.
+        let result = if GATHER && !at.stream { at.result.wrapping_add(from) } else { own };
+        // SAFETY: as above; a fold may replace one of its sources.
+        unsafe {
+            self.extents.pack(at.start + from, len, own, false);
+            fold(self.plan, self.stage, result, None, &self.sources, len / self.plan.dtype().size());
+            self.extents.unpack(at.start + from, len, result);
+            if GATHER && at.stream {
+                copy(at.result.add(from), own, len, true);
+            }
+        }
+    }
+
+    /// Lists where all input slots have what is `from` bytes into the piece.
+    fn look_at(&mut self, at: &Place<'_>, from: usize) {
+        self.sources.clear();
+        // SAFETY: stays within a slot.
+        self.sources.extend(at.inputs.iter().map(|input| unsafe { input.add(at.offset + from) }));
+    }
+}
+
+/// Cuts a tensor of `len` bytes into `count` slices, dealt to `owners` ranks in turn.
+pub(super) fn cut(len: usize, element: usize, count: usize, owners: usize) -> Vec<Slice> {
     const PAGE: usize = 4096;
-    let align = if elements * element >= count * PAGE { PAGE / element } else { 64 / element };
-    split(elements, count, align)
+    let align = if len >= count * PAGE { PAGE / element } else { 64 / element };
+    split(len / element, count, align)
         .into_iter()
         .enumerate()
-        .map(|(index, (start, len))| {
-            // SAFETY: a split stays within the tensor.
-            let (source, target) = unsafe { (source.add(start * element), target.add(start * element)) };
-            Slice { source, target, len: len * element, owner: index % owners }
+        .map(|(index, (start, count))| Slice {
+            start: start * element,
+            len: count * element,
+            owner: index % owners,
         })
         .collect()
 }
 
-/// Reduce-scatter in one host: member `m` owns the run of `lengths[m]` bytes.
-pub(super) fn reducescatter(
-    group: &mut Group,
-    input: &[u8],
-    lengths: &[usize],
-    output: &mut [u8],
-    how: &Reduction,
-    plan: &FoldPlan,
-) -> Result<()> {
-    let mut start = 0;
-    let slices: Vec<Slice> = (0..lengths.len())
-        .map(|owner| {
-            let source = input[start..].as_ptr();
-            start += lengths[owner];
-            let target = if owner == group.local { output.as_mut_ptr() } else { std::ptr::null_mut() };
-            Slice { source, target, len: lengths[owner], owner }
+/// One slice after the other, of these lengths in bytes; `owner` says whose each is.
+pub(super) fn one_each(lengths: &[usize], owner: impl Fn(usize) -> usize) -> Vec<Slice> {
+    let mut next = 0;
+    lengths
+        .iter()
+        .enumerate()
+        .map(|(index, &len)| {
+            let start = next;
+            next += len;
+            Slice { start, len, owner: owner(index) }
         })
-        .collect();
-    let Some(host) = &mut group.host else { unreachable!("a host with several ranks") };
-    let stage = if group.hosts.len() == 1 { WHOLE } else { FIRST };
-    reduce(host, group.local, &slices, plan, stage, how.dtype.size(), false, &mut || Ok(()))
+        .collect()
 }
 
 #[cfg(test)]
 mod tests {
+    use super::super::WHOLE;
+    use super::super::extents::lay;
     use super::*;
     use crate::host::SLOT;
+    use crate::kernel::{Fold, Identity};
+    use crate::types::DType;
     use proptest::prelude::*;
 
     proptest! {
@@ -241,7 +271,106 @@ mod tests {
     }
 
     #[test]
+    fn slices_lie_one_behind_the_other_and_owners_are_dealt_in_turn() {
+        let slices = cut(100_000, 4, 3, 2);
+        assert_eq!(slices.iter().map(|slice| slice.owner).collect::<Vec<_>>(), [0, 1, 0]);
+        assert_eq!(slices[1].start, slices[0].len);
+        assert_eq!(slices[2].start + slices[2].len, 100_000);
+        assert!(slices.iter().all(|slice| slice.start.is_multiple_of(4096)), "{slices:?}");
+        let shares = one_each(&[8, 0, 4], |index| index);
+        assert_eq!(shares[2], Slice { start: 8, len: 4, owner: 2 });
+    }
+
+    #[test]
     fn slices_of_one_owner_get_places_in_turn() {
         assert_eq!(places([0, 1, 0, 1, 0].into_iter(), 2), [0, 0, 1, 1, 2]);
+    }
+
+    /// One rank of a stream in which all take turns in one thread.
+    struct Seat {
+        sources: Vec<Vec<u8>>,
+        targets: Vec<Vec<u8>>,
+        input: Vec<u8>,
+        result: Vec<u8>,
+    }
+
+    /// Sums a batch of bytes over three ranks, of which the last has no data, chunk by chunk as a host would.
+    fn summed<const GATHER: bool>(lengths: &[usize], stream: bool) -> Vec<Vec<u8>> {
+        let plan = FoldPlan::new(DType::U8, Fold::Sum, 1.0, 1.0, None).expect("a plain sum");
+        let (ranks, absent, total) = (3, 2, lengths.iter().sum());
+        let slices = cut(total, 1, ranks, ranks);
+        let (piece, chunks) = pieces(ranks, ranks, slices[0].len);
+        let mut seats: Vec<Seat> = (0..ranks)
+            .map(|rank| Seat {
+                sources: lengths
+                    .iter()
+                    .map(|&len| (0..len).map(|at| (at * 3 + rank) as u8).collect())
+                    .collect(),
+                targets: lengths.iter().map(|&len| vec![0xAA; len]).collect(),
+                input: vec![0; SLOT],
+                result: vec![0; SLOT],
+            })
+            .collect();
+        let runs: Vec<_> = (0..ranks)
+            .map(|rank| {
+                let Seat { sources, targets, .. } = &mut seats[rank];
+                lay(sources.iter().zip(targets).map(|(source, target)| {
+                    let source = if rank == absent { std::ptr::null() } else { source.as_ptr() };
+                    (source, target.as_mut_ptr(), target.len())
+                }))
+            })
+            .collect();
+        let inputs: Vec<*mut u8> = seats.iter_mut().map(|seat| seat.input.as_mut_ptr()).collect();
+        let results: Vec<*mut u8> = seats.iter_mut().map(|seat| seat.result.as_mut_ptr()).collect();
+        let read = |slots: &[*mut u8]| slots.iter().map(|slot| slot.cast_const()).collect::<Vec<_>>();
+        let extents: Vec<Extents<'_>> = runs.iter().map(|runs| Extents::new(runs, &Identity::ZERO)).collect();
+        let mut works: Vec<Sliced<'_, GATHER>> = (0..ranks)
+            .map(|me| Sliced {
+                extents: &extents[me],
+                slices: &slices,
+                places: vec![0; ranks],
+                me,
+                plan: &plan,
+                stage: WHOLE,
+                piece,
+                sources: Vec::new(),
+            })
+            .collect();
+        for chunk in 0..chunks {
+            for (work, &slot) in works.iter_mut().zip(&inputs) {
+                work.fill(chunk, slot, stream);
+            }
+            for (work, &result) in works.iter_mut().zip(&results) {
+                work.fold(chunk, &read(&inputs), result, stream);
+            }
+            for work in works.iter_mut().filter(|_| GATHER) {
+                work.take(chunk, &read(&results));
+            }
+        }
+        seats.iter().map(|seat| seat.targets.concat()).collect()
+    }
+
+    /// Short, middling and long pieces, in and out of order, over several chunks.
+    fn crowd() -> Vec<usize> {
+        let short = (0..400).map(|number| number % 90);
+        short.clone().chain([70_000, 300, 5_000, 20_001, 255, 257]).chain(short).chain([300_000, 7]).collect()
+    }
+
+    #[test]
+    fn pieces_of_any_length_add_up_whether_or_not_slots_are_written_past_the_caches() {
+        let lengths = crowd();
+        let sum = |at: usize| ((at * 3) as u8).wrapping_add((at * 3 + 1) as u8);
+        let wanted: Vec<u8> = lengths.iter().flat_map(|&len| (0..len).map(sum)).collect();
+        for stream in [false, true] {
+            for (rank, got) in summed::<true>(&lengths, stream).into_iter().enumerate() {
+                assert!(got == wanted, "rank {rank}, stream {stream}");
+            }
+            let slices = cut(wanted.len(), 1, 3, 3);
+            for (rank, got) in summed::<false>(&lengths, stream).into_iter().enumerate() {
+                let own = slices[rank].start..slices[rank].start + slices[rank].len;
+                assert!(got[own.clone()] == wanted[own.clone()], "share of rank {rank}, stream {stream}");
+                assert!(got[..own.start].iter().chain(&got[own.end..]).all(|&byte| byte == 0xAA));
+            }
+        }
     }
 }

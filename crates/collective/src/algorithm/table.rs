@@ -50,6 +50,13 @@ pub(crate) const CHAIN: usize = 256 << 10;
 /// Largest payload that moves in one phase when only one member has something to say.
 pub(crate) const ONE_PHASE_SHARE: usize = SMALL;
 
+/// Between hosts, tensors of a batch travel together in private memory of at most so many bytes.
+pub(crate) const STAGING: usize = 16 << 20;
+
+/// From this size on a tensor of a batch travels between hosts alone, from and to where it lies: copying it would cost
+/// more than the steps it saves.
+pub(crate) const ALONE: usize = 4 << 20;
+
 pub(crate) fn host(ranks: usize) -> HostRow {
     *HOST.iter().find(|row| ranks <= row.up_to_ranks).expect("the last row takes all")
 }

@@ -6,10 +6,13 @@
 //!
 //! Steps: the depth of the tree (H - 1, or log2 H), pipelined. Bytes through each link: S in, and S for each child out.
 
-use super::share::{Shared, share};
+use super::extents::{Extents, Run};
+use super::share::share;
+use super::sliced::Slice;
 use super::table;
 use crate::error::Result;
 use crate::group::Group;
+use crate::kernel::Identity;
 use crate::net::{Flow, Landing, Span};
 
 /// Wire that broadcasts use.
@@ -60,7 +63,9 @@ pub(crate) fn broadcast(group: &mut Group, buffer: &mut [u8], root: usize) -> Re
                 flow.run_until(incoming, start + len)?;
             }
             let at = buffer[start..].as_mut_ptr();
-            share(host, group.local, &[Shared { source: at, target: at, len, owner }])?;
+            let run = [Run::whole(at, at, len)];
+            let extents = Extents::new(&run, &Identity::ZERO);
+            share(host, group.local, &extents, &[Slice { start: 0, len, owner }])?;
             flow.advance()?;
         }
     }

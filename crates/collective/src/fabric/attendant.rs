@@ -86,9 +86,10 @@ fn attend(shared: &Arc<Shared>, tcp: &TcpListener, unix: &UnixListener) {
                 } else {
                     continue;
                 };
-                let gone = !matches!(word, Word::Memory(..));
+                let gone = matches!(word, Word::Goodbye | Word::Gone);
                 match word {
-                    Word::Memory(group, memory) => shared.deliver_memory(group, memory),
+                    Word::Memory(group, descriptors) => shared.deliver_memory(group, descriptors),
+                    Word::Failing(reason) => shared.neighbour_failing(one.rank, reason),
                     Word::Goodbye => shared.neighbour_gone(one.rank, true),
                     Word::Gone => shared.neighbour_gone(one.rank, false),
                 }

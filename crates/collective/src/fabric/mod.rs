@@ -12,6 +12,7 @@
 mod attendant;
 mod neighbour;
 mod partition;
+mod seating;
 mod shared;
 
 use std::net::{IpAddr, SocketAddr, TcpListener};
@@ -26,8 +27,10 @@ use ronde_trust::Secret;
 use serde::{Deserialize, Serialize};
 
 pub use partition::partition;
+pub(crate) use seating::Seating;
 pub(crate) use shared::Shared;
 
+use crate::control::{Bell, Sleeper, Tree};
 use crate::error::{Error, Result};
 use crate::group::Group;
 
@@ -63,7 +66,11 @@ pub struct Listening {
     tcp: TcpListener,
     unix: UnixListener,
     card: Card,
+    patience: Duration,
 }
+
+/// How long a rank that does not answer is waited for, unless said otherwise.
+const PATIENCE: Duration = Duration::from_secs(30);
 
 impl Listening {
     /// Listens on `address` (any free port) and on an unguessable abstract unix socket.
@@ -82,12 +89,18 @@ impl Listening {
             unix,
             tcp: tcp.local_addr().map_err(Error::system("reading the listening address"))?,
         };
-        Ok(Listening { tcp, unix: listener, card })
+        Ok(Listening { tcp, unix: listener, card, patience: PATIENCE })
     }
 
     /// Keeps this rank from sharing memory with ranks of another label, as if they were on another host.
     pub fn apart(mut self, label: &str) -> Listening {
         self.card.kernel.push_str(label);
+        self
+    }
+
+    /// Gives up a rank that does not answer after this time: while a wire to it is opened, and when its host has gone silent.
+    pub fn patient(mut self, patience: Duration) -> Listening {
+        self.patience = patience;
         self
     }
 
@@ -106,7 +119,7 @@ impl Listening {
         interrupted: Interrupt,
         exchange: impl FnOnce(Vec<u8>) -> Result<Vec<Vec<u8>>>,
     ) -> Result<Fabric> {
-        let shared = Arc::new(Shared::new(rank, cards, secret, interrupted)?);
+        let shared = Arc::new(Shared::new(rank, cards, secret, self.patience, interrupted)?);
         shared.remember_listeners([self.tcp.as_raw_fd(), self.unix.as_raw_fd()]);
         let attendant = attendant::start(shared.clone(), self.tcp, self.unix)?;
         let mut fabric = Fabric { shared, hosts: Vec::new(), attendant: Some(attendant) };
@@ -139,7 +152,7 @@ impl Fabric {
         let nowhere = SocketAddr::from(([127, 0, 0, 1], 0));
         let card = Card { host: String::new(), kernel: String::new(), unix: [0; 24], tcp: nowhere };
         let secret = Secret::random().map_err(|error| Error::Invalid(error.to_string()))?;
-        let shared = Arc::new(Shared::new(0, vec![card], secret, interrupted)?);
+        let shared = Arc::new(Shared::new(0, vec![card], secret, PATIENCE, interrupted)?);
         Ok(Fabric { shared, hosts: vec![vec![0]], attendant: None })
     }
 
@@ -174,6 +187,28 @@ impl Fabric {
     /// give the same `id`, not used for another living group; returns once all are there.
     pub fn group(&self, id: u64, members: &[usize]) -> Result<Group> {
         Group::form(&self.shared, &self.hosts, id, members)
+    }
+
+    /// Ranks by host, hosts ordered by their first rank.
+    pub fn hosts(&self) -> &[Vec<usize>] {
+        &self.hosts
+    }
+
+    /// The name of the host that a rank runs on.
+    pub fn host_of(&self, rank: usize) -> String {
+        self.shared.host_of(rank)
+    }
+
+    /// Tells the ranks on this host that this one is about to end, and why, so that they fail with that reason.
+    pub fn fail(&self, reason: &str) {
+        self.shared.failing(reason);
+    }
+
+    /// Builds the tree that control messages of the given ranks climb (ascending, this one among them). Collective over
+    /// its members, who must all give the same `id` (below 2⁶³, not used for another living tree; a group may have the
+    /// same). Pipes are open when it returns, but others may still be on their way.
+    pub fn control(&self, id: u64, members: &[usize]) -> Result<(Tree, Sleeper, Bell)> {
+        Tree::form(&self.shared, &self.hosts, id, members)
     }
 
     /// Tells this rank's collectives that a rank is lost (learnt from outside, for example from the

@@ -2,7 +2,9 @@
 //!
 //! It decides that they *are* on one host (by passing memory and reading it back through a mapping, not
 //! by comparing names), carries shared memory for groups, and its end is how death is noticed at once.
-//! Messages are 16 bytes: kind, then the group's number; memory rides along as a descriptor.
+//! Messages are 16 bytes: kind, then the group's number; memory, and the bells of a control tree with it, ride
+//! along as descriptors. Only a rank that is about to end because of an error says more: the
+//! number of bytes that follow, and why.
 
 use std::io::{IoSlice, IoSliceMut, Read, Write};
 use std::mem::MaybeUninit;
@@ -28,13 +30,20 @@ const MESSAGE: usize = 16;
 const HELLO: u64 = 1;
 const MEMORY: u64 = 2;
 const GOODBYE: u64 = 3;
+const FAILING: u64 = 4;
+/// Longest reason that is read.
+const LONGEST_REASON: usize = 16 << 10;
+/// Most descriptors that ride along with one message.
+const DESCRIPTORS: usize = 3;
 
 /// What a neighbour said.
 pub(super) enum Word {
-    /// Shared memory for a group.
-    Memory(u64, OwnedFd),
+    /// Shared memory for a group, and what belongs to it.
+    Memory(u64, Vec<OwnedFd>),
     /// It leaves in order.
     Goodbye,
+    /// It is about to end, because of this.
+    Failing(String),
     /// Its end is closed, or it speaks nonsense.
     Gone,
 }
@@ -73,7 +82,7 @@ pub(super) fn try_dial(shared: &Shared, peer: usize) -> Result<bool> {
     let memory = rustix::fs::memfd_create("ronde-probe", MemfdFlags::CLOEXEC)
         .map_err(Error::errno("making shared memory (memfd_create)"))?;
     rustix::io::write(&memory, &nonce).map_err(Error::errno("writing shared memory"))?;
-    send(&link, [HELLO, shared.rank as u64], Some(memory.as_fd()))?;
+    send(&link, [HELLO, shared.rank as u64], &[memory.as_fd()])?;
     let mut echo = [0; 16];
     if link.read_exact(&mut echo).is_err() || echo != nonce {
         return Ok(false);
@@ -90,9 +99,10 @@ pub(super) fn welcome(shared: &Shared, mut link: UnixStream) -> Option<()> {
         return None;
     }
     prove(&mut link, &shared.secret, Role::Listener, PURPOSE).ok()?;
-    let ([HELLO, peer], Some(memory)) = receive(&link)? else {
+    let ([HELLO, peer], mut descriptors) = receive(&link)? else {
         return None;
     };
+    let memory = descriptors.pop()?;
     let peer = usize::try_from(peer).ok().filter(|&peer| peer > shared.rank && peer < shared.cards.len())?;
     let nonce = read_mapped(&memory)?;
     set_limit(&link, None).ok()?;
@@ -118,42 +128,57 @@ fn read_mapped(memory: &OwnedFd) -> Option<[u8; 16]> {
     }
 }
 
-pub(super) fn send_memory(link: &UnixStream, group: u64, memory: BorrowedFd<'_>) -> Result<()> {
-    send(link, [MEMORY, group], Some(memory))
+pub(super) fn send_memory(link: &UnixStream, group: u64, descriptors: &[BorrowedFd<'_>]) -> Result<()> {
+    send(link, [MEMORY, group], descriptors)
 }
 
 pub(super) fn send_goodbye(link: &UnixStream) {
     // If the neighbour is gone already it needs no goodbye.
-    let _ = send(link, [GOODBYE, 0], None);
+    let _ = send(link, [GOODBYE, 0], &[]);
+}
+
+/// Says why this rank is about to end.
+pub(super) fn send_failing(link: &UnixStream, reason: &str) {
+    let reason = &reason.as_bytes()[..reason.len().min(LONGEST_REASON)];
+    let mut link = link;
+    // If the neighbour is gone already it need not know.
+    let _ = send(link, [FAILING, reason.len() as u64], &[]).map(|()| link.write_all(reason));
 }
 
 /// Reads one message; the caller knows that one is there.
 pub(super) fn listen(link: &UnixStream) -> Word {
     match receive(link) {
-        Some(([MEMORY, group], Some(memory))) => Word::Memory(group, memory),
+        Some(([MEMORY, group], descriptors)) if !descriptors.is_empty() => Word::Memory(group, descriptors),
         Some(([GOODBYE, _], _)) => Word::Goodbye,
+        Some(([FAILING, len], _)) => reason(link, len).map_or(Word::Gone, Word::Failing),
         _ => Word::Gone,
     }
 }
 
-fn send(link: &UnixStream, words: [u64; 2], fd: Option<BorrowedFd<'_>>) -> Result<()> {
+fn reason(mut link: &UnixStream, len: u64) -> Option<String> {
+    let mut bytes = vec![0; usize::try_from(len).ok().filter(|&len| len <= LONGEST_REASON)?];
+    link.read_exact(&mut bytes).ok()?;
+    Some(String::from_utf8_lossy(&bytes).into_owned())
+}
+
+fn send(link: &UnixStream, words: [u64; 2], descriptors: &[BorrowedFd<'_>]) -> Result<()> {
+    debug_assert!(descriptors.len() <= DESCRIPTORS);
     let mut bytes = [0; MESSAGE];
     bytes[..8].copy_from_slice(&words[0].to_le_bytes());
     bytes[8..].copy_from_slice(&words[1].to_le_bytes());
-    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(DESCRIPTORS))];
     let mut ancillary = SendAncillaryBuffer::new(&mut space);
-    let fds = fd.map(|fd| [fd]);
-    if let Some(fds) = &fds {
-        ancillary.push(SendAncillaryMessage::ScmRights(fds));
+    if !descriptors.is_empty() {
+        ancillary.push(SendAncillaryMessage::ScmRights(descriptors));
     }
     rustix::net::sendmsg(link, &[IoSlice::new(&bytes)], &mut ancillary, SendFlags::NOSIGNAL)
         .map_err(Error::errno("speaking to a rank on this host"))?;
     Ok(())
 }
 
-fn receive(link: &UnixStream) -> Option<([u64; 2], Option<OwnedFd>)> {
+fn receive(link: &UnixStream) -> Option<([u64; 2], Vec<OwnedFd>)> {
     let mut bytes = [0; MESSAGE];
-    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(DESCRIPTORS))];
     let mut ancillary = RecvAncillaryBuffer::new(&mut space);
     let got = rustix::net::recvmsg(
         link,
@@ -162,12 +187,16 @@ fn receive(link: &UnixStream) -> Option<([u64; 2], Option<OwnedFd>)> {
         RecvFlags::CMSG_CLOEXEC | RecvFlags::WAITALL,
     )
     .ok()?;
-    let fd = ancillary.drain().find_map(|message| match message {
-        RecvAncillaryMessage::ScmRights(mut fds) => fds.next(),
-        _ => None,
-    });
+    let descriptors = ancillary
+        .drain()
+        .filter_map(|message| match message {
+            RecvAncillaryMessage::ScmRights(descriptors) => Some(descriptors),
+            _ => None,
+        })
+        .flatten()
+        .collect();
     let word = |at: usize| u64::from_le_bytes(bytes[at..at + 8].try_into().expect("eight bytes"));
-    (got.bytes == MESSAGE).then(|| ([word(0), word(8)], fd))
+    (got.bytes == MESSAGE).then(|| ([word(0), word(8)], descriptors))
 }
 
 fn same_user(link: &UnixStream) -> bool {

@@ -4,6 +4,7 @@ use std::collections::HashMap;
 use std::net::TcpStream;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
 use std::os::unix::net::UnixStream;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
@@ -12,6 +13,7 @@ use rustix::event::{EventfdFlags, eventfd};
 
 use super::neighbour;
 use super::{Card, Interrupt};
+use crate::control::Watch;
 use crate::error::{Error, Result};
 use crate::host::Segment;
 use crate::net::Wire;
@@ -28,8 +30,12 @@ pub(crate) struct Shared {
     pub(crate) rank: usize,
     pub(crate) cards: Vec<Card>,
     pub(crate) secret: Secret,
+    /// How long a rank that does not answer is waited for.
+    pub(crate) patience: Duration,
     state: Mutex<State>,
     changed: Condvar,
+    /// Whether `state` holds a loss: a look that costs nothing, for those who look all the time.
+    lost: AtomicBool,
     alarm: OwnedFd,
     /// Wakes the attendant: the set of neighbours changed, or the fabric closes.
     pub(super) nudge: OwnedFd,
@@ -43,11 +49,12 @@ struct State {
     neighbours: HashMap<usize, Arc<UnixStream>>,
     /// Ranks that said goodbye.
     left: Vec<usize>,
-    /// Shared memory received for groups not formed here yet.
-    memory: HashMap<u64, OwnedFd>,
+    /// Shared memory (and what belongs to it) received for groups not formed here yet.
+    memory: HashMap<u64, Vec<OwnedFd>>,
     /// Wires accepted and not yet asked for.
     wires: HashMap<WireKey, TcpStream>,
     segments: Vec<(Vec<usize>, Weak<Segment>)>,
+    watches: Vec<(Vec<usize>, Weak<Watch>)>,
     /// Wires in use, and listeners, only to be closed in a forked child.
     opened: Vec<Weak<Wire>>,
     listeners: Vec<RawFd>,
@@ -58,6 +65,7 @@ impl Shared {
         rank: usize,
         cards: Vec<Card>,
         secret: Secret,
+        patience: Duration,
         interrupted: Interrupt,
     ) -> Result<Shared> {
         let event = || {
@@ -68,8 +76,10 @@ impl Shared {
             rank,
             cards,
             secret,
+            patience,
             state: Mutex::default(),
             changed: Condvar::new(),
+            lost: AtomicBool::new(false),
             alarm: event()?,
             nudge: event()?,
             interrupted,
@@ -88,10 +98,22 @@ impl Shared {
 
     /// Whether a wait may go on.
     pub(crate) fn check(&self) -> Result<()> {
-        if let Some(loss) = &self.state().loss {
-            return Err(loss.clone());
-        }
+        self.check_loss()?;
         if (self.interrupted)() { Err(Error::Interrupted) } else { Ok(()) }
+    }
+
+    /// Whether nobody is lost. One load while that is so.
+    pub(crate) fn check_loss(&self) -> Result<()> {
+        if !self.is_lost() {
+            return Ok(());
+        }
+        self.state().loss.clone().map_or(Ok(()), Err)
+    }
+
+    /// Whether any rank is lost.
+    #[inline]
+    pub(crate) fn is_lost(&self) -> bool {
+        self.lost.load(Ordering::Acquire)
     }
 
     /// Records the first loss and wakes everybody who waits in this process or sleeps on shared memory.
@@ -102,6 +124,7 @@ impl Shared {
                 return;
             }
             state.loss = Some(loss.clone());
+            self.lost.store(true, Ordering::Release);
             std::mem::take(&mut state.segments)
         };
         let named = if let Error::PeerLost { rank, .. } = loss { rank } else { self.rank };
@@ -176,7 +199,16 @@ impl Shared {
     }
 
     pub(crate) fn await_memory(&self, group: u64, from: usize) -> Result<OwnedFd> {
-        self.await_state(from, "its shared memory", |state| state.memory.remove(&group))
+        let [memory] = self.await_descriptors(group, from)?;
+        Ok(memory)
+    }
+
+    /// Shared memory for a group and what was handed over with it, `N` descriptors in all.
+    pub(crate) fn await_descriptors<const N: usize>(&self, group: u64, from: usize) -> Result<[OwnedFd; N]> {
+        let got = self.await_state(from, "its shared memory", |state| state.memory.remove(&group))?;
+        got.try_into().map_err(|got: Vec<OwnedFd>| {
+            self.peer_error(from, &format!("it handed over {} descriptors where {N} belong", got.len()))
+        })
     }
 
     pub(crate) fn await_wire(&self, key: WireKey) -> Result<TcpStream> {
@@ -188,8 +220,8 @@ impl Shared {
         self.changed.notify_all();
     }
 
-    pub(super) fn deliver_memory(&self, group: u64, fd: OwnedFd) {
-        self.state().memory.insert(group, fd);
+    pub(super) fn deliver_memory(&self, group: u64, descriptors: Vec<OwnedFd>) {
+        self.state().memory.insert(group, descriptors);
         self.changed.notify_all();
     }
 
@@ -208,20 +240,40 @@ impl Shared {
         Some(state.neighbours.iter().map(|(&rank, link)| (rank, link.clone())).collect())
     }
 
+    /// A neighbour says why it is about to end.
+    pub(super) fn neighbour_failing(&self, peer: usize, reason: String) {
+        self.lose(Error::PeerLost { rank: peer, host: self.host_of(peer), reason });
+    }
+
+    /// Tells all neighbours why this rank is about to end.
+    pub(super) fn failing(&self, reason: &str) {
+        let neighbours: Vec<_> = self.state().neighbours.values().cloned().collect();
+        for link in neighbours {
+            neighbour::send_failing(&link, reason);
+        }
+    }
+
     /// A neighbour is gone: in order, or not.
     pub(super) fn neighbour_gone(&self, peer: usize, in_order: bool) {
-        let poisoned: Vec<_> = {
+        let (poisoned, told): (Vec<_>, Vec<_>) = {
             let mut state = self.state();
             state.neighbours.remove(&peer);
             if in_order {
                 state.left.push(peer);
             }
             let with_peer = state.segments.iter().filter(|(members, _)| members.contains(&peer));
-            with_peer.filter_map(|(_, segment)| segment.upgrade()).collect()
+            let watches = state.watches.iter().filter(|(members, _)| members.contains(&peer));
+            (
+                with_peer.filter_map(|(_, segment)| segment.upgrade()).collect(),
+                watches.filter_map(|(_, watch)| watch.upgrade()).collect(),
+            )
         };
         if in_order {
             for segment in poisoned {
                 segment.poison(peer);
+            }
+            for watch in told {
+                watch.departed(peer);
             }
             self.changed.notify_all();
         } else {
@@ -232,16 +284,42 @@ impl Shared {
 
     /// Hands shared memory for a group to a neighbour.
     pub(crate) fn give_memory(&self, peer: usize, group: u64, memory: BorrowedFd<'_>) -> Result<()> {
+        self.give_descriptors(peer, group, &[memory])
+    }
+
+    /// The same, with more descriptors that belong to it.
+    pub(crate) fn give_descriptors(
+        &self,
+        peer: usize,
+        group: u64,
+        descriptors: &[BorrowedFd<'_>],
+    ) -> Result<()> {
         let link = self.state().neighbours.get(&peer).cloned();
         match link {
-            Some(link) => neighbour::send_memory(&link, group, memory),
+            Some(link) => neighbour::send_memory(&link, group, descriptors),
             None => Err(self.verdict(peer, "it is not connected")),
         }
     }
 
     /// From now on `segment` is poisoned when one of `members` is lost.
     pub(crate) fn guard(&self, members: Vec<usize>, segment: Weak<Segment>) -> Result<()> {
-        let mut state = self.state();
+        let mut state = self.with_all_there(&members)?;
+        state.segments.retain(|(_, segment)| segment.strong_count() > 0);
+        state.segments.push((members, segment));
+        Ok(())
+    }
+
+    /// From now on `watch` is told when one of `members` leaves in order.
+    pub(crate) fn watch(&self, members: Vec<usize>, watch: Weak<Watch>) -> Result<()> {
+        let mut state = self.with_all_there(&members)?;
+        state.watches.retain(|(_, watch)| watch.strong_count() > 0);
+        state.watches.push((members, watch));
+        Ok(())
+    }
+
+    /// The state, if nobody is lost and none of `members` has left.
+    fn with_all_there(&self, members: &[usize]) -> Result<MutexGuard<'_, State>> {
+        let state = self.state();
         if let Some(loss) = &state.loss {
             return Err(loss.clone());
         }
@@ -249,9 +327,7 @@ impl Shared {
             drop(state);
             return Err(self.peer_error(left, ""));
         }
-        state.segments.retain(|(_, segment)| segment.strong_count() > 0);
-        state.segments.push((members, segment));
-        Ok(())
+        Ok(state)
     }
 
     pub(crate) fn remember_wire(&self, wire: &Arc<Wire>) {

@@ -25,7 +25,10 @@ pub(super) struct StepAside(Cell<Option<Instant>>);
 impl StepAside {
     /// Leaves the core the calling thread runs on, unless it did so just now or has no other.
     pub(super) fn now(&self) {
-        let now = Instant::now();
+        self.at(Instant::now());
+    }
+
+    fn at(&self, now: Instant) {
         if self.0.get().is_some_and(|last| now - last < REST) {
             return;
         }
@@ -53,10 +56,11 @@ mod tests {
 
     #[test]
     fn it_rests_between_moves() {
-        let aside = StepAside::default();
-        aside.now();
-        let first = aside.0.get();
-        aside.now();
-        assert_eq!(aside.0.get(), first);
+        let (aside, first) = (StepAside::default(), Instant::now());
+        aside.at(first);
+        aside.at(first + REST / 2);
+        assert_eq!(aside.0.get(), Some(first));
+        aside.at(first + REST);
+        assert_eq!(aside.0.get(), Some(first + REST));
     }
 }

@@ -95,23 +95,21 @@ impl Host {
         self.members
     }
 
-    /// Publishes `payload` (at most [`SMALL`] bytes, everybody's of `len` bytes or left out) and hands
-    /// `read` everybody's in member order, once all have entered. The own entry is the shared copy as well.
+    /// Publishes at most [`SMALL`] bytes and hands `read` everybody's in member order, once all have entered. `len` is the
+    /// same for all and bounds what each writes; `fill` writes this member's, or leaves it out. The own entry is the
+    /// shared copy as well.
     pub(crate) fn round(
         &mut self,
-        payload: Option<&[u8]>,
         len: usize,
+        fill: impl FnOnce(*mut u8),
         read: impl FnOnce(&[*const u8]),
     ) -> Result<()> {
-        assert!(len <= SMALL && payload.is_none_or(|bytes| bytes.len() == len));
+        assert!(len <= SMALL);
         let parity = (self.rounds % 2) as usize;
         self.rounds = self.rounds.wrapping_add(1);
-        if let Some(bytes) = payload {
-            let slot = self.segment.small(self.me, parity, len);
-            // SAFETY: the slot is ours and holds `SMALL` bytes (`INLINE` for tiny ones). Nobody reads it any
-            // more: the last round of this parity was read by all before they entered the one between.
-            unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), slot, len) };
-        }
+        // The slot is ours and holds `SMALL` bytes (`INLINE` for tiny ones). Nobody reads it any more: the last round of
+        // this parity was read by all before they entered the one between.
+        fill(self.segment.small(self.me, parity, len));
         self.segment.control(self.me).small.signal.post(1);
         self.pointers.clear();
         for member in 0..self.members {

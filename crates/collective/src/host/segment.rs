@@ -1,9 +1,7 @@
 //! The memory that the ranks of one group on one host share.
 //!
-//! One sealed `memfd` a group, made by the lowest member and handed to the others over their unix
-//! sockets. It has no name in any file system, is not bound by a container's `/dev/shm`, and is gone with
-//! its last process however that ends. Each member owns one page-aligned region that only it writes
-//! (so the kernel places its pages on the NUMA node of the rank that first touches them):
+//! One sealed mapping ([`crate::memory`]) a group, made by the lowest member and handed to the others over
+//! their unix sockets. Each member owns one page-aligned region that only it writes (so the kernel places its pages on the NUMA node of the rank that first touches them):
 //!
 //! ```text
 //! header | control block of every member | region of member 0 | region of member 1 | …
@@ -13,15 +11,12 @@
 //! All `unsafe` about the mapping is here; offsets are computed from constants, never from what the
 //! memory itself says, since a peer could have written anything.
 
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::ptr::NonNull;
+use std::os::fd::{BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed, Ordering::SeqCst};
 
-use rustix::fs::{MemfdFlags, SealFlags};
-use rustix::mm::{Advice, MapFlags, ProtFlags};
-
 use super::signal::Signal;
-use crate::error::{Error, Result};
+use crate::error::Result;
+use crate::memory::{Mapping, PAGE};
 
 /// Slots that a stream of chunks rotates through: one being filled, one folded, one taken.
 pub(crate) const DEPTH: usize = 3;
@@ -32,7 +27,6 @@ pub(crate) const SMALL: usize = 128 << 10;
 /// Payload that travels in the cache line of the signal itself.
 pub(crate) const INLINE: usize = 28;
 
-const PAGE: usize = 4096;
 const REGION: usize = 2 * SMALL + 2 * DEPTH * SLOT;
 
 /// One cache line: the signal of one-phase operations with room for a tiny payload of either parity.
@@ -82,16 +76,9 @@ struct Header {
 
 /// The mapping; see the module's text.
 pub(crate) struct Segment {
-    base: NonNull<u8>,
+    memory: Mapping,
     members: usize,
-    fd: OwnedFd,
 }
-
-// SAFETY: the mapping is plain memory valid for the segment's life; all shared words in it are atomics,
-// and payload bytes are ordered by the signals.
-unsafe impl Send for Segment {}
-// SAFETY: as above.
-unsafe impl Sync for Segment {}
 
 fn length(members: usize) -> usize {
     regions_at(members) + members * REGION
@@ -104,59 +91,21 @@ fn regions_at(members: usize) -> usize {
 impl Segment {
     /// Makes a new segment for `members` ranks.
     pub(crate) fn create(members: usize) -> Result<Segment> {
-        let fd = rustix::fs::memfd_create("ronde", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)
-            .map_err(Error::errno("making shared memory (memfd_create)"))?;
-        rustix::fs::ftruncate(&fd, length(members) as u64).map_err(Error::errno("sizing shared memory"))?;
-        rustix::fs::fcntl_add_seals(&fd, SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL)
-            .map_err(Error::errno("sealing shared memory"))?;
-        Segment::map(fd, members)
+        Ok(Segment { memory: Mapping::create(length(members))?, members })
     }
 
-    /// Takes over a segment received from a peer, after checking that it can neither shrink nor be of another size.
+    /// Takes over a segment received from a peer.
     pub(crate) fn adopt(fd: OwnedFd, members: usize) -> Result<Segment> {
-        let seals =
-            rustix::fs::fcntl_get_seals(&fd).map_err(Error::errno("checking shared memory from a peer"))?;
-        let size =
-            rustix::fs::fstat(&fd).map_err(Error::errno("checking shared memory from a peer"))?.st_size;
-        if !seals.contains(SealFlags::SHRINK) || u64::try_from(size) != Ok(length(members) as u64) {
-            return Err(Error::Invalid(format!(
-                "shared memory from a peer has {size} bytes where {} were expected, or is not sealed",
-                length(members)
-            )));
-        }
-        Segment::map(fd, members)
-    }
-
-    fn map(fd: OwnedFd, members: usize) -> Result<Segment> {
-        let len = length(members);
-        // SAFETY: a fresh mapping at an address of the kernel's choice aliases nothing.
-        let base = unsafe {
-            rustix::mm::mmap(
-                std::ptr::null_mut(),
-                len,
-                ProtFlags::READ | ProtFlags::WRITE,
-                MapFlags::SHARED,
-                &fd,
-                0,
-            )
-        }
-        .map_err(Error::errno("mapping shared memory"))?;
-        // SAFETY: the range was just mapped. A forked child must not inherit it: it could only corrupt it.
-        unsafe { rustix::mm::madvise(base, len, Advice::LinuxDontFork) }
-            .map_err(Error::errno("keeping shared memory out of forked children"))?;
-        let base = NonNull::new(base.cast()).expect("mmap does not return null on success");
-        Ok(Segment { base, members, fd })
+        Ok(Segment { memory: Mapping::adopt(fd, length(members))?, members })
     }
 
     /// For handing to the other members.
     pub(crate) fn fd(&self) -> BorrowedFd<'_> {
-        self.fd.as_fd()
+        self.memory.fd()
     }
 
     fn at(&self, offset: usize) -> *mut u8 {
-        debug_assert!(offset < length(self.members));
-        // SAFETY: all callers compute offsets inside the mapping.
-        unsafe { self.base.as_ptr().add(offset) }
+        self.memory.at(offset)
     }
 
     fn header(&self) -> &Header {
@@ -216,17 +165,10 @@ impl Segment {
     }
 }
 
-impl Drop for Segment {
-    fn drop(&mut self) {
-        // SAFETY: the mapping is ours and nothing borrowed from it outlives the segment.
-        let unmapped = unsafe { rustix::mm::munmap(self.base.as_ptr().cast(), length(self.members)) };
-        debug_assert!(unmapped.is_ok(), "munmap of an own mapping failed: {unmapped:?}");
-    }
-}
-
 #[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;
+    use crate::error::Error;
 
     #[test]
     fn regions_do_not_overlap_and_slots_are_page_aligned() {
@@ -247,14 +189,11 @@ mod tests {
     }
 
     #[test]
-    fn a_segment_of_another_size_or_without_seals_is_refused() {
+    fn a_segment_for_another_number_of_members_is_refused() {
         let segment = Segment::create(2).expect("shared memory");
         let copy = || segment.fd().try_clone_to_owned().expect("duplicate");
         assert!(Segment::adopt(copy(), 2).is_ok());
         assert!(matches!(Segment::adopt(copy(), 3), Err(Error::Invalid(_))));
-        let loose = rustix::fs::memfd_create("loose", MemfdFlags::ALLOW_SEALING).expect("memfd");
-        rustix::fs::ftruncate(&loose, length(2) as u64).expect("size");
-        assert!(matches!(Segment::adopt(loose, 2), Err(Error::Invalid(_))));
     }
 
     #[test]

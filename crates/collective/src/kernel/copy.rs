@@ -16,9 +16,17 @@ const SMALL: usize = 1024;
 ///
 /// # Safety
 /// `src` and `dst` must be valid for `len` bytes and must not overlap.
+#[inline]
 pub unsafe fn copy(dst: *mut u8, src: *const u8, len: usize, stream: bool) {
     // SAFETY: passed on to the caller.
-    unsafe { copy_at(Level::current(), dst, src, len, stream) }
+    unsafe {
+        // Said here as well, so that the many short copies of a batch of small tensors do not ask for the level.
+        if len < SMALL {
+            dst.copy_from_nonoverlapping(src, len);
+        } else {
+            copy_at(Level::current(), dst, src, len, stream);
+        }
+    }
 }
 
 /// [`copy`] with the instructions of a given level. The portable level uses the library's copy and

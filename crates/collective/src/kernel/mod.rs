@@ -28,7 +28,7 @@
 //! loaded, combined and stored. `pack` fills it with plain arrays over the rules of `scalar`,
 //! which the compiler vectorises for whatever level it compiles them; `avx2` and `avx512` fill it
 //! with registers for the three types folded in `float32`. `fold` holds the one loop over
-//! sources, `plan` chooses its instance; `adasum` and `copy` stand beside it.
+//! sources, `plan` chooses its instance; `adasum`, `copy` and `identity` stand beside it.
 
 mod adasum;
 #[cfg(target_arch = "x86_64")]
@@ -38,6 +38,7 @@ mod avx512;
 mod cells;
 mod copy;
 mod fold;
+mod identity;
 mod level;
 mod pack;
 mod plan;
@@ -46,6 +47,7 @@ mod scalar;
 pub use adasum::{combine, combine_at, dots, dots_at};
 pub use copy::{copy, copy_at};
 pub use fold::{PreScale, Stage, fold, scale, scale_at};
+pub use identity::Identity;
 pub use level::{Level, cpu_level};
 pub use plan::{Fold, FoldPlan};
 

@@ -26,11 +26,6 @@ pub(crate) const PURPOSE: &[u8] = b"ronde wire 1";
 /// Length of the first message of a wire: group, rank of the dialer, number.
 pub(crate) const HELLO: usize = 16;
 
-/// How long dialling may take: the peer listens already, so this is about a lost route, not about waiting.
-const DIAL: Duration = Duration::from_secs(20);
-/// A peer whose machine is gone is given up after this long without an answer to our data.
-const SILENCE_MS: u32 = 30_000;
-
 /// Variable that names the congestion control of wires (default: the system's, or `reno` where that is `bbr`).
 const CONGESTION: &str = "RONDE_TCP_CONGESTION";
 
@@ -69,7 +64,7 @@ impl Wires {
                 } else {
                     self.shared.await_wire((self.group, peer, number))?
                 };
-                prepare(&stream)
+                prepare(&stream, self.shared.patience)
                     .map_err(Error::system(format!("preparing the connection to rank {peer}")))?;
                 let wire = Arc::new(Wire { peer, stream });
                 self.shared.remember_wire(&wire);
@@ -89,7 +84,8 @@ impl Wires {
 
 fn dial(shared: &Shared, group: u64, peer: usize, number: u32) -> Result<TcpStream> {
     let address = shared.cards[peer].tcp;
-    let deadline = Instant::now() + DIAL;
+    // The peer listens already, so this is about a lost route, not about waiting.
+    let deadline = Instant::now() + shared.patience;
     let mut stream = loop {
         match TcpStream::connect_timeout(&address, Duration::from_secs(3)) {
             Ok(stream) => break stream,
@@ -99,7 +95,7 @@ fn dial(shared: &Shared, group: u64, peer: usize, number: u32) -> Result<TcpStre
             }
         }
     };
-    prove_within(&stream, &shared.secret, Role::Dialer, PURPOSE, DIAL)
+    prove_within(&stream, &shared.secret, Role::Dialer, PURPOSE, shared.patience)
         .map_err(|error| shared.verdict(peer, &format!("connecting to {address}: {error}")))?;
     let mut hello = [0; HELLO];
     hello[..8].copy_from_slice(&group.to_le_bytes());
@@ -109,11 +105,12 @@ fn dial(shared: &Shared, group: u64, peer: usize, number: u32) -> Result<TcpStre
     Ok(stream)
 }
 
-fn prepare(stream: &TcpStream) -> std::io::Result<()> {
+fn prepare(stream: &TcpStream, patience: Duration) -> std::io::Result<()> {
     stream.set_nodelay(true)?;
     stream.set_nonblocking(true)?;
     sockopt::set_socket_keepalive(stream, true)?;
-    sockopt::set_tcp_user_timeout(stream, SILENCE_MS)?;
+    // A peer whose machine is gone is given up after this long without an answer to our data.
+    sockopt::set_tcp_user_timeout(stream, u32::try_from(patience.as_millis()).unwrap_or(u32::MAX))?;
     match std::env::var(CONGESTION) {
         Ok(wanted) => sockopt::set_tcp_congestion(stream, &wanted)
             .map_err(|error| std::io::Error::other(format!("{CONGESTION}={wanted}: {error}")))?,

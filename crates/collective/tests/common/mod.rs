@@ -38,6 +38,23 @@ pub(crate) fn on_labelled<T: Send>(
     labels: &[String],
     rank: impl Fn(&Fabric, &mut Group) -> T + Sync,
 ) -> Vec<T> {
+    let meet = Barrier::new(labels.len());
+    on_fabrics(address, labels, |fabric| {
+        let members: Vec<usize> = (0..fabric.size()).collect();
+        let mut world = fabric.group(0, &members).expect("group");
+        let outcome = rank(&fabric, &mut world);
+        // Nobody leaves before all are done: leaving is news that fails a neighbour's operation.
+        meet.wait();
+        outcome
+    })
+}
+
+/// Gives every rank its fabric, without a group, to leave the job when it likes.
+pub(crate) fn on_fabrics<T: Send>(
+    address: IpAddr,
+    labels: &[String],
+    rank: impl Fn(Fabric) -> T + Sync,
+) -> Vec<T> {
     let secret = Secret::random().expect("random bytes");
     let listening: Vec<Listening> =
         labels.iter().map(|label| Listening::open(address).expect("loopback").apart(label)).collect();
@@ -60,12 +77,7 @@ pub(crate) fn on_labelled<T: Send>(
                     let fabric = listening
                         .connect(number, cards, secret, Arc::new(|| false), exchange)
                         .expect("fabric");
-                    let members: Vec<usize> = (0..size).collect();
-                    let mut world = fabric.group(0, &members).expect("group");
-                    let outcome = rank(&fabric, &mut world);
-                    // Nobody leaves before all are done: leaving is news that fails a neighbour's operation.
-                    meet.wait();
-                    outcome
+                    rank(fabric)
                 })
             })
             .collect();

@@ -8,6 +8,7 @@ mod average;
 mod copy;
 mod fold;
 mod guarded;
+mod identity;
 mod level;
 mod reference;
 mod rounding;
