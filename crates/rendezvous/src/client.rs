@@ -25,6 +25,8 @@ use crate::{Error, JobSpec, Loss, Ranks};
 const LOOK_UP: Duration = Duration::from_millis(100);
 /// How long connecting is tried again while nobody listens: the server may come up a little later.
 const CONNECT_PATIENCE: Duration = Duration::from_secs(5);
+/// Characters of a failure's reason that travel.
+const LONGEST_REASON: usize = 4000;
 /// How long a goodbye, or the question who is missing, may take.
 const COURTESY: Duration = Duration::from_secs(1);
 
@@ -160,6 +162,16 @@ impl Client {
     /// The first loss this rank was told of.
     pub fn loss(&self) -> Option<Loss> {
         self.shared.lock().loss.clone()
+    }
+
+    /// Tells the others that this rank is about to end, and why, so that they fail with that reason and not because it
+    /// has left.
+    pub fn fail(&self, reason: &str) {
+        if !self.is_inherited() {
+            let reason = reason.chars().take(LONGEST_REASON).collect();
+            // If the rendezvous is gone, its loss is what the others hear of.
+            let _ = self.send(&FromRank::Fail { reason });
+        }
     }
 
     /// Says goodbye: the others see that this rank left in order.

@@ -30,6 +30,8 @@ pub(crate) enum Event {
     Exchanged { rank: usize, tag: String, bytes: Vec<u8> },
     /// A rank asks who has not joined.
     AskedWhoIsMissing { rank: usize },
+    /// A rank said that it is about to end, and why.
+    Failing { rank: usize, reason: String },
     /// A rank said goodbye.
     Left { rank: usize },
     /// A rank's connection ended without a goodbye.
@@ -134,6 +136,7 @@ impl Membership {
             Event::AskedWhoIsMissing { rank } => {
                 vec![Action::TellMissing { to: rank, ranks: self.missing() }]
             }
+            Event::Failing { rank, reason } => self.fail(now, rank, reason),
             Event::Left { rank } => self.leave(now, rank),
             Event::ConnectionLost { rank, how } => {
                 self.partings.push(Parting { rank, at: now, orderly: false });
@@ -247,8 +250,20 @@ impl Membership {
         }
     }
 
+    /// A rank's own word needs no second witness, but it waits behind suspicions that arose earlier.
+    fn fail(&mut self, now: Duration, rank: usize, reason: String) -> Vec<Action> {
+        self.suspect(now, rank, |suspicion| {
+            suspicion.disconnected = Some(String::new());
+            suspicion.reported = Some(reason);
+        });
+        Vec::new()
+    }
+
     fn leave(&mut self, now: Duration, rank: usize) -> Vec<Action> {
         self.partings.push(Parting { rank, at: now, orderly: true });
+        if self.seats[rank].presence == Presence::Lost {
+            return Vec::new();
+        }
         if self.seats[rank].round > self.tables {
             // The others still wait for the table, which needs this rank.
             self.suspect(now, rank, |suspicion| {

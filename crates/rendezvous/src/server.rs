@@ -397,6 +397,7 @@ fn read_all(shared: &Shared, rank: usize, reader: &mut SealedReader<TcpStream>) 
                 shared.handle(Event::Exchanged { rank, tag, bytes });
             }
             Ok(FromRank::WhoIsMissing) => shared.handle(Event::AskedWhoIsMissing { rank }),
+            Ok(FromRank::Fail { reason }) => shared.handle(Event::Failing { rank, reason }),
             Ok(FromRank::GiveUp { reason }) => {
                 return Event::ConnectionLost { rank, how: format!("it gave up: {reason}") };
             }

@@ -27,6 +27,8 @@ pub(crate) enum FromRank {
     Exchange { tag: String, bytes: Vec<u8> },
     /// Who has not joined yet?
     WhoIsMissing,
+    /// This rank is about to end because of this; the others should know before it leaves.
+    Fail { reason: String },
     /// This rank waits no longer for the table; the connection ends here.
     GiveUp { reason: String },
     /// Goodbye; the connection ends here, in order.

@@ -303,3 +303,24 @@ fn losing_everybody_at_once_announces_each_once_in_order() {
     assert_eq!(order, (0..size).collect::<Vec<_>>());
     assert_eq!(job.handle(ms(20_000), Event::Tick), []);
 }
+
+#[test]
+fn a_rank_that_says_why_it_fails_is_announced_at_once_and_may_leave_afterwards() {
+    let mut job = running(3);
+    let failing = Event::Failing { rank: 1, reason: "it raised ValueError: no".to_owned() };
+    assert_eq!(losses(&job.handle(ms(5), failing)), [(1, "it raised ValueError: no", 2)]);
+    assert_eq!(job.handle(ms(6), Event::Left { rank: 1 }), []);
+    assert_eq!(job.handle(ms(7), reported(1, "exited with status 1")), []);
+    assert_eq!(job.first_loss().and_then(|loss| loss.rank), Some(1));
+}
+
+#[test]
+fn a_rank_that_fails_because_of_another_is_announced_after_it() {
+    let mut job = running(3);
+    assert_eq!(job.handle(ms(0), disconnected(2)), []);
+    let failing = Event::Failing { rank: 1, reason: "it raised because rank 2 is gone".to_owned() };
+    assert_eq!(job.handle(ms(1), failing), []);
+    let told = job.handle(ms(2), reported(2, "killed by signal 9"));
+    let who: Vec<usize> = losses(&told).iter().map(|loss| loss.0).collect();
+    assert_eq!(who, [2, 1]);
+}
