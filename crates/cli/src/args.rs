@@ -33,6 +33,7 @@ pub(crate) struct Horovodrun {
 pub(crate) enum Verb {
     Run(RunArgs),
     Rendezvous(RendezvousArgs),
+    Timeline(TimelineArgs),
 }
 
 /// Start a training job and watch over it.
@@ -55,7 +56,7 @@ pub(crate) enum Verb {
     OMP_NUM_THREADS (cores / ranks) and PYTHONUNBUFFERED=1 unless they are set already.")]
 pub(crate) struct RunArgs {
     /// How many ranks to start; -np N works as well. Without it, every slot of --hosts is used.
-    #[arg(short = 'n', long, value_name = "N", required_unless_present = "hosts")]
+    #[arg(short = 'n', long, value_name = "N", required_unless_present_any = ["hosts", "check_build"])]
     pub(crate) num_proc: Option<usize>,
 
     /// Where to run, and how many ranks at most on each: localhost:2,[::1]:4. A host without a
@@ -75,7 +76,7 @@ pub(crate) struct RunArgs {
     #[arg(long)]
     pub(crate) no_prefix: bool,
 
-    /// How long a rank waits in init() for the others, in seconds [default: 600].
+    /// How long a rank waits in init() for the others, in seconds [default: HOROVOD_START_TIMEOUT, or 600].
     #[arg(long, value_name = "SECONDS", value_parser = seconds)]
     pub(crate) start_timeout: Option<Duration>,
 
@@ -87,8 +88,12 @@ pub(crate) struct RunArgs {
     #[arg(short, long)]
     pub(crate) quiet: bool,
 
+    /// Show which frameworks are served here, by which controller and operations, and end; -cb works as well.
+    #[arg(long)]
+    pub(crate) check_build: bool,
+
     /// The program each rank runs, and its arguments; everything from here on is passed as it is.
-    #[arg(required = true, trailing_var_arg = true, value_name = "COMMAND")]
+    #[arg(required_unless_present = "check_build", trailing_var_arg = true, value_name = "COMMAND")]
     pub(crate) command: Vec<OsString>,
 }
 
@@ -114,6 +119,37 @@ pub(crate) struct RendezvousArgs {
     /// The file with the job's secret: 64 hexadecimal digits, readable by its owner only.
     #[arg(long, value_name = "FILE")]
     pub(crate) secret_file: PathBuf,
+}
+
+/// Work with the traces that HOROVOD_TIMELINE asks for.
+#[derive(Debug, Args)]
+pub(crate) struct TimelineArgs {
+    #[command(subcommand)]
+    pub(crate) verb: TimelineVerb,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum TimelineVerb {
+    Merge(MergeArgs),
+}
+
+/// Make one trace of the files that several ranks wrote.
+///
+/// Ranks write files of their own where the name in HOROVOD_TIMELINE holds {rank}. Their clocks are aligned by what each
+/// file says about them, the rank is put in front of every name, and a file that ends in the middle because its rank was
+/// killed is taken as far as it goes. Files of Horovod's own are taken as well.
+#[derive(Debug, Args)]
+#[command(after_help = "Example:\n  \
+    HOROVOD_TIMELINE='trace-{rank}.json' ronde run -np 2 python train.py\n  \
+    ronde timeline merge all.json trace-0.json trace-1.json")]
+pub(crate) struct MergeArgs {
+    /// The file to write, for chrome://tracing or https://ui.perfetto.dev.
+    #[arg(value_name = "OUT")]
+    pub(crate) out: PathBuf,
+
+    /// The files of the ranks.
+    #[arg(required = true, value_name = "FILE")]
+    pub(crate) files: Vec<PathBuf>,
 }
 
 fn seconds(text: &str) -> Result<Duration, String> {

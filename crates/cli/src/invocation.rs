@@ -12,8 +12,11 @@ use clap::{Args, CommandFactory, Parser};
 use crate::args::{Cli, Horovodrun, RunArgs, Verb};
 
 /// Horovod's flags of several letters, and what they are called here.
-const LONG_SHORTS: [(&str, &str); 2] =
-    [("-np", "--num-proc"), ("-prefix-timestamp", "--prefix-output-with-timestamp")];
+const LONG_SHORTS: [(&str, &str); 3] = [
+    ("-np", "--num-proc"),
+    ("-cb", "--check-build"),
+    ("-prefix-timestamp", "--prefix-output-with-timestamp"),
+];
 
 /// The name this program was called by.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

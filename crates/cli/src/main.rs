@@ -5,10 +5,13 @@
 //! the words and the exit status (`status.rs`).
 
 mod args;
+mod check_build;
 mod invocation;
 mod rendezvous;
 mod run;
 mod status;
+mod timeline;
+mod trace;
 
 use std::process::ExitCode;
 
@@ -21,8 +24,10 @@ fn main() -> ExitCode {
         Err(error) => error.exit(),
     };
     let status = match invocation.verb {
+        Verb::Run(args) if args.check_build => check_build::check_build(args.verbose),
         Verb::Run(args) => run::run(args, invocation.name),
         Verb::Rendezvous(args) => rendezvous::rendezvous(&args),
+        Verb::Timeline(args) => timeline::timeline(&args),
     };
     status.into()
 }

@@ -1,8 +1,10 @@
 //! `ronde run`: what was typed becomes a request to the launcher.
 
 use std::io::Write;
+use std::time::Duration;
 
 use ronde_launch::{Labels, Request, Talk, parse_hosts};
+use ronde_settings::{Reading, registry, value};
 
 use crate::args::RunArgs;
 use crate::invocation::Name;
@@ -44,7 +46,19 @@ fn request(args: RunArgs, name: Name) -> Result<Request, ronde_launch::Error> {
         labels,
         timestamps: args.prefix_output_with_timestamp,
         output_folder: args.output_filename,
-        start_timeout: args.start_timeout,
+        start_timeout: args.start_timeout.or_else(start_timeout),
         talk,
     })
+}
+
+/// What `HOROVOD_START_TIMEOUT` says, if it says something.
+fn start_timeout() -> Option<Duration> {
+    let variable = &registry::place::START_TIMEOUT;
+    let mut reading = Reading::new(|name| std::env::var(name).ok());
+    reading.text(variable)?;
+    let time = reading.read(variable, value::positive_seconds);
+    for note in reading.into_notes() {
+        let _ = writeln!(std::io::stderr(), "warning: {note}");
+    }
+    time
 }

@@ -13,13 +13,14 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::SystemTime;
 
+use ronde_settings::timestamp;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use rustix::pipe::{PipeFlags, pipe_with};
 use rustix::termios::isatty;
 
 use crate::Error;
-use crate::label::{Stream, timestamp};
+use crate::label::Stream;
 use crate::lines::{End, Lines};
 
 /// How many of a rank's last lines are remembered.

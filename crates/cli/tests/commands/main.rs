@@ -1,6 +1,7 @@
 //! Real command lines: exit code, standard output and standard error of the `ronde` binary, and
 //! what is left of a job after every way of ending it.
 
+mod check_build;
 mod failures;
 mod job;
 mod joining;
@@ -8,4 +9,5 @@ mod no_orphans;
 mod output;
 mod rendezvous_verb;
 mod signals;
+mod timeline;
 mod usage;

@@ -124,6 +124,23 @@ fn ranks_find_their_place_in_their_environment() {
 }
 
 #[test]
+fn horovods_variable_for_the_start_counts_unless_the_flag_is_given() {
+    let given = |value: &str, flags: &[&str]| {
+        let words =
+            [&["run", "-q", "--no-prefix", "-np", "1"], flags, &["sh", "-c", "echo $RONDE_START_TIMEOUT"]];
+        outcome(ronde(&words.concat()).env("HOROVOD_START_TIMEOUT", value).env_remove("RONDE_START_TIMEOUT"))
+    };
+    assert_eq!(given("45", &[]).stdout, "45\n");
+    assert_eq!(given("45", &["--start-timeout", "7"]).stdout, "7\n");
+    assert_eq!(given("", &[]).stdout, "\n", "an empty value is none");
+    let wrong = given("soon", &[]);
+    assert_eq!(wrong.stdout, "600\n", "{}", wrong.stderr);
+    let expected =
+        "warning: HOROVOD_START_TIMEOUT=soon is not a positive number of seconds; 600 is used instead\n";
+    assert_eq!(wrong.stderr, expected);
+}
+
+#[test]
 fn threads_are_divided_unless_the_user_has_decided() {
     let script = "echo $OMP_NUM_THREADS";
     let mut command = run_script(64, script);
