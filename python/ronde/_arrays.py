@@ -94,6 +94,29 @@ def empty(like: View, shape: tuple[int, ...]) -> View:
     return _new(_core.DTYPES[like.dtype], shape)
 
 
+def adopt(like: View, capsule: Any | None, shape: tuple[int, ...]) -> Any:
+    """Make an array of the same kind and element type of bytes that the engine allocated, without copying them."""
+    if capsule is None:
+        return empty(like, shape).holder
+    if _is_torch(like.holder):
+        flat = sys.modules["torch"].utils.dlpack.from_dlpack(capsule)
+        return flat.view(like.holder.dtype).view(shape)
+    address, extents, _, _, _ = _core.describe_dlpack(capsule)
+    memory: Any = (ctypes.c_ubyte * extents[0]).from_address(address)
+    # The bytes live as long as the capsule does, and the capsule as long as whoever views them.
+    memory.owner = capsule
+    numpy = _numpy()
+    if numpy is None:
+        return memoryview(memory).cast("B").cast(_letter(_core.DTYPES[like.dtype]), shape)
+    flat = numpy.frombuffer(memory, numpy.uint8)
+    dtype = (
+        like.holder.dtype
+        if isinstance(like.holder, numpy.ndarray)
+        else _new(_core.DTYPES[like.dtype], (0,)).holder.dtype
+    )
+    return flat.view(dtype).reshape(shape)
+
+
 def integers(like: View, values: Sequence[int]) -> Any:
     """Make a one-dimensional array of int32 of the same kind."""
     if _is_torch(like.holder):

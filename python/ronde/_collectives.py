@@ -1,13 +1,12 @@
-"""The collectives: blocking, without names, straight onto the engine.
+"""The collectives on arrays: blocking, and without names, so every rank calls the same ones in the same order.
 
-Every rank calls the same ones in the same order. What an array is and what kind comes back is the business of
-:mod:`ronde._arrays`; what the ranks do with the elements is the engine's.
+What an array is and what kind comes back is the business of :mod:`ronde._arrays`; what the ranks do with the elements is
+the engine's, which matches calls by the names that are counted up here.
 """
 
 from __future__ import annotations
 
-import os
-import threading
+import itertools
 from collections.abc import Sequence
 from typing import Any, TypeVar
 
@@ -23,18 +22,13 @@ Min = 3
 Max = 4
 Product = 5
 
-# Threads take turns: some collectives speak to the other ranks twice, and nothing may come in between. Waiting for a
-# turn here and not in the engine also lets the main thread answer Ctrl-C.
-_turn = threading.Lock()
+# All ranks make the same calls in the same order, so a call's number is its name. The operation is not part of it: ranks
+# whose fifth call differs should hear so, not wait for each other.
+_calls = itertools.count(1)
 
 
-def _renew_turn() -> None:
-    """Forget a turn that a thread of the parent process held when this one was forked."""
-    global _turn
-    _turn = threading.Lock()
-
-
-os.register_at_fork(after_in_child=_renew_turn)
+def _name() -> str:
+    return f"call {next(_calls)}"
 
 
 def allreduce(tensor: Any, op: int = Average, prescale_factor: float = 1.0, postscale_factor: float = 1.0) -> Any:
@@ -50,10 +44,7 @@ def allreduce(tensor: Any, op: int = Average, prescale_factor: float = 1.0, post
     """
     source = _arrays.readable(tensor)
     result = _arrays.empty(source, source.shape)
-    with _turn:
-        _core.allreduce(
-            source.address, result.address, source.elements, source.dtype, op, prescale_factor, postscale_factor
-        )
+    _allreduce(source, result, op, prescale_factor, postscale_factor)
     return result.holder
 
 
@@ -67,9 +58,25 @@ def allreduce_(tensor: Array, op: int = Average, prescale_factor: float = 1.0, p
     True
     """
     view = _arrays.writable(tensor, "allreduce_")
-    with _turn:
-        _core.allreduce(view.address, view.address, view.elements, view.dtype, op, prescale_factor, postscale_factor)
+    _allreduce(view, view, op, prescale_factor, postscale_factor)
     return tensor
+
+
+def _allreduce(source: _arrays.View, result: _arrays.View, op: int, prescale: float, postscale: float) -> None:
+    _core.wait(
+        _core.enqueue_allreduce(
+            0,
+            _name(),
+            source.address,
+            result.address,
+            source.shape,
+            source.dtype,
+            op,
+            prescale,
+            postscale,
+            0,
+        )
+    )
 
 
 def allgather(tensor: Any) -> Any:
@@ -81,13 +88,10 @@ def allgather(tensor: Any) -> Any:
     (2, 3)
     """
     source = _arrays.readable(tensor)
-    row = source.row_elements
-    with _turn:
-        rows = _core.gather_counts(source.dtype, row, source.rows)
-        result = _arrays.empty(source, (sum(rows), *source.shape[1:]))
-        counts = [count * row for count in rows]
-        _core.allgather(source.address, result.address, source.dtype, counts, _core.rank_and_size()[0])
-    return result.holder
+    shape = source.shape or (1,)
+    handle = _core.enqueue_allgather(0, _name(), [(source.address, shape, source.dtype)], False)
+    [(capsule, shape)] = _core.wait(handle)
+    return _arrays.adopt(source, capsule, shape)
 
 
 def broadcast(tensor: Any, root_rank: int) -> Any:
@@ -100,8 +104,7 @@ def broadcast(tensor: Any, root_rank: int) -> Any:
     """
     source = _arrays.readable(tensor)
     result = _arrays.empty(source, source.shape)
-    with _turn:
-        _core.broadcast(source.address, result.address, source.elements, source.dtype, _root(root_rank))
+    _broadcast(source, result, root_rank)
     return result.holder
 
 
@@ -115,9 +118,16 @@ def broadcast_(tensor: Array, root_rank: int) -> Array:
     True
     """
     view = _arrays.writable(tensor, "broadcast_")
-    with _turn:
-        _core.broadcast(view.address, view.address, view.elements, view.dtype, _root(root_rank))
+    _broadcast(view, view, root_rank)
     return tensor
+
+
+def _broadcast(source: _arrays.View, result: _arrays.View, root_rank: int) -> None:
+    size = _core.rank_and_size()[1]
+    name = _name()
+    if not 0 <= root_rank < size:
+        raise _fault("broadcast", name, f"root_rank {root_rank} is not a rank of this job, which has {size}")
+    _core.wait(_core.enqueue_broadcast(0, name, source.address, result.address, source.shape, source.dtype, root_rank))
 
 
 def reducescatter(tensor: Any, op: int = Average, prescale_factor: float = 1.0, postscale_factor: float = 1.0) -> Any:
@@ -131,24 +141,14 @@ def reducescatter(tensor: Any, op: int = Average, prescale_factor: float = 1.0, 
     (4, 2)
     """
     source = _arrays.readable(tensor)
+    name = _name()
     if not source.shape:
-        raise ValueError("reducescatter needs rows to share out, but this array has no dimensions")
+        raise _fault("reducescatter", name, "reducescatter needs rows to share out, but this array has no dimensions")
     rank, size = _core.rank_and_size()
     each, more = divmod(source.rows, size)
-    rows = [each + (other < more) for other in range(size)]
-    result = _arrays.empty(source, (rows[rank], *source.shape[1:]))
-    with _turn:
-        _core.reducescatter(
-            source.address,
-            result.address,
-            source.dtype,
-            rows,
-            rank,
-            source.row_elements,
-            op,
-            prescale_factor,
-            postscale_factor,
-        )
+    result = _arrays.empty(source, (each + (rank < more), *source.shape[1:]))
+    tensors = [(source.address, result.address, source.shape, source.dtype)]
+    _core.wait(_core.enqueue_reducescatter(0, name, tensors, op, prescale_factor, postscale_factor, False))
     return result.holder
 
 
@@ -165,21 +165,17 @@ def alltoall(tensor: Any, splits: Sequence[int] | None = None) -> Any:
     ([0, 1, 2], [3])
     """
     source = _arrays.readable(tensor)
+    name = _name()
     if not source.shape:
-        raise ValueError("alltoall needs rows to send, but this array has no dimensions")
-    sent = _splits(splits, source.rows, _core.rank_and_size()[1])
-    row = source.row_elements
-    with _turn:
-        received = _core.alltoall_counts(source.dtype, row, sent)
-        result = _arrays.empty(source, (sum(received), *source.shape[1:]))
-        _core.alltoall(
-            source.address,
-            result.address,
-            source.dtype,
-            [rows * row for rows in sent],
-            [rows * row for rows in received],
-        )
-    return result.holder if splits is None else (result.holder, _arrays.integers(source, received))
+        raise _fault("alltoall", name, "alltoall needs rows to send, but this array has no dimensions")
+    try:
+        sent = _splits(splits, source.rows, _core.rank_and_size()[1])
+    except ValueError as error:
+        raise _fault("alltoall", name, str(error)) from None
+    handle = _core.enqueue_alltoall(0, name, source.address, source.shape, source.dtype, sent)
+    capsule, shape, received = _core.wait(handle)
+    result = _arrays.adopt(source, capsule, shape)
+    return result if splits is None else (result, _arrays.integers(source, received))
 
 
 def barrier() -> None:
@@ -188,15 +184,13 @@ def barrier() -> None:
     >>> import ronde
     >>> ronde.init(); ronde.barrier()
     """
-    with _turn:
-        _core.barrier()
+    _core.wait(_core.enqueue_barrier(0, _name()))
 
 
-def _root(rank: int) -> int:
-    size = _core.rank_and_size()[1]
-    if not 0 <= rank < size:
-        raise ValueError(f"root_rank {rank} is not a rank of this job, which has {size}")
-    return rank
+def _fault(operation: str, name: str, message: str) -> ValueError:
+    """Tell the other ranks, which are about to wait for this one, that its arguments are wrong."""
+    _core.enqueue_fault(0, operation, name, message)
+    return ValueError(message)
 
 
 def _splits(splits: Sequence[int] | None, rows: int, size: int) -> list[int]:

@@ -1,57 +1,125 @@
-"""The engine, on numbers; private to the package. Addresses must come from arrays that outlive the call."""
+"""The engine, on numbers; private to the package.
 
-from typing import Any, Final
+A process set is named by its number, 0 being all ranks. Addresses must come from tensors that are kept alive, and left
+alone, until ``wait`` has returned for the operation.
+"""
+
+from collections.abc import Sequence
+from typing import Any, Final, final
 
 __all__ = [
     "DTYPES",
+    "Inquiry",
     "__version__",
+    "add_process_set",
     "after_fork_in_child",
-    "allgather",
-    "allreduce",
-    "alltoall",
-    "alltoall_counts",
-    "barrier",
-    "broadcast",
+    "answer_inquiry",
     "describe_array",
     "describe_dlpack",
     "dtype_code",
-    "gather_counts",
+    "enqueue_allgather",
+    "enqueue_allreduce",
+    "enqueue_alltoall",
+    "enqueue_barrier",
+    "enqueue_broadcast",
+    "enqueue_fault",
+    "enqueue_grouped_allreduce",
+    "enqueue_join",
+    "enqueue_reducescatter",
+    "fail",
     "init",
+    "inquiries",
+    "is_homogeneous",
     "is_initialized",
     "place",
+    "poll",
+    "process_sets",
     "rank_and_size",
-    "reducescatter",
+    "remove_process_set",
     "shutdown",
+    "start_timeline",
+    "stop_timeline",
+    "wait",
 ]
 
 __version__: Final[str]
 # The names of the element types; a type's code is its place.
 DTYPES: Final[tuple[str, ...]]
 
-def init() -> None: ...
+def init(process_sets: list[list[int]] | None = None, dynamic: bool = False) -> None: ...
 def shutdown() -> None: ...
 def after_fork_in_child() -> None: ...
 def is_initialized() -> bool: ...
 def place() -> tuple[int, int, int, int, int, int]: ...
 def rank_and_size() -> tuple[int, int]: ...
+def is_homogeneous() -> bool: ...
 def dtype_code(name: str) -> int: ...
 def describe_array(array: Any) -> tuple[int, int, int, bool] | None: ...
 def describe_dlpack(capsule: Any) -> tuple[int, list[int], int, bool, bool]: ...
-def allreduce(input: int, output: int, count: int, dtype: int, op: int, prescale: float, postscale: float) -> None: ...
-def gather_counts(dtype: int, row_elements: int, rows: int) -> list[int]: ...
-def allgather(input: int, output: int, dtype: int, counts: list[int], rank: int) -> None: ...
-def broadcast(input: int, output: int, count: int, dtype: int, root: int) -> None: ...
-def reducescatter(
+
+# Operations return a handle at once. Without a job, or after a failure, they raise HorovodInternalError; ValueError if the
+# name is in flight already, the process set is unknown or this rank is not in it, or arguments do not fit together.
+def enqueue_allreduce(
+    process_set: int,
+    name: str,
     input: int,
     output: int,
+    shape: Sequence[int],
     dtype: int,
-    rows: list[int],
-    rank: int,
-    row_elements: int,
     op: int,
     prescale: float,
     postscale: float,
-) -> None: ...
-def alltoall_counts(dtype: int, row_elements: int, splits: list[int]) -> list[int]: ...
-def alltoall(input: int, output: int, dtype: int, sent: list[int], received: list[int]) -> None: ...
-def barrier() -> None: ...
+    priority: int,
+) -> int: ...
+
+# Tensors of a group: input, output, shape, dtype.
+def enqueue_grouped_allreduce(
+    process_set: int,
+    name: str,
+    tensors: Sequence[tuple[int, int, Sequence[int], int]],
+    op: int,
+    prescale: float,
+    postscale: float,
+    priority: int,
+) -> int: ...
+def enqueue_allgather(
+    process_set: int, name: str, tensors: Sequence[tuple[int, Sequence[int], int]], grouped: bool
+) -> int: ...
+def enqueue_broadcast(
+    process_set: int, name: str, input: int, output: int, shape: Sequence[int], dtype: int, root_rank: int
+) -> int: ...
+def enqueue_alltoall(
+    process_set: int, name: str, input: int, shape: Sequence[int], dtype: int, splits: list[int] | None
+) -> int: ...
+def enqueue_reducescatter(
+    process_set: int,
+    name: str,
+    tensors: Sequence[tuple[int, int, Sequence[int], int]],
+    op: int,
+    prescale: float,
+    postscale: float,
+    grouped: bool,
+) -> int: ...
+def enqueue_barrier(process_set: int, name: str) -> int: ...
+def enqueue_join(name: str) -> int: ...
+
+# This rank found its own arguments wrong: the operation fails on every rank of the set instead of waiting for this one.
+def enqueue_fault(process_set: int, kind: str, name: str, message: str) -> None: ...
+def poll(handle: int) -> bool: ...
+
+# None for operations with given outputs and for unknown handles; for an allgather a list of (DLPack capsule of bytes or None,
+# shape); for an alltoall (capsule or None, shape, rows received from each); for a join the rank that joined last.
+def wait(handle: int) -> Any: ...
+def add_process_set(ranks: list[int]) -> int: ...
+def remove_process_set(process_set: int) -> bool: ...
+def process_sets() -> list[tuple[int, list[int]]]: ...
+def start_timeline(path: str, mark_cycles: bool) -> None: ...
+def stop_timeline() -> None: ...
+def fail(text: str) -> None: ...
+
+@final
+class Inquiry:
+    def next(self) -> int | None: ...
+
+def inquiries() -> Inquiry: ...
+def answer_inquiry(process_set: int, text: str) -> None: ...

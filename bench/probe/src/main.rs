@@ -7,17 +7,17 @@
 //! languages, so that figures can be compared.
 
 mod buffer;
+mod session;
 mod timing;
 mod usage;
 mod workload;
 
 use std::process::ExitCode;
-use std::sync::Arc;
 
 use clap::{Parser, Subcommand, ValueEnum};
-use ronde_engine::Job;
 use serde::Serialize;
 
+use crate::session::Session;
 use crate::timing::{Allreduce, Copy};
 
 /// Why a rank's measurement ended early.
@@ -84,8 +84,8 @@ struct Plan {
 pub(crate) enum Via {
     /// Straight on the group of all ranks.
     World,
-    /// Through the job, which first makes sure that all ranks ask for the same.
-    Job,
+    /// Through the engine, in which ranks first agree on what to do.
+    Engine,
 }
 
 /// How this rank reaches every rank, in their order.
@@ -107,32 +107,31 @@ fn main() -> ExitCode {
 }
 
 fn run(work: &Work) -> Result<(), Error> {
-    let job = Job::start(Arc::new(|| false))?;
-    let rank = job.place().rank;
+    let session = Session::start()?;
+    let rank = session.place().rank;
     print(&Links {
         work: "links",
         rank,
-        links: job.links().iter().map(|link| format!("{link:?}")).collect(),
+        links: session.engine().links().iter().map(|link| format!("{link:?}")).collect(),
     })?;
     match work {
         Work::Allreduce { via, plan } => {
             for &bytes in &plan.sizes {
-                let mut allreduce = Allreduce::new(&job, *via, bytes);
-                print(&timing::measure(&job, &mut allreduce, plan.seconds)?)?;
+                let mut allreduce = Allreduce::new(&session, *via, bytes);
+                print(&timing::measure(&session, &mut allreduce, plan.seconds)?)?;
             }
         }
         Work::Copy { alone, plan } => {
             for &bytes in &plan.sizes {
                 let mut copy = Copy::new(bytes, *alone, rank);
-                let report = timing::measure(&job, &mut copy, plan.seconds)?;
+                let report = timing::measure(&session, &mut copy, plan.seconds)?;
                 if !*alone || rank == 0 {
                     print(&report)?;
                 }
             }
         }
-        Work::Memory { bytes } => print(&usage::measure(&job, *bytes)?)?,
+        Work::Memory { bytes } => print(&usage::measure(&session, *bytes)?)?,
     }
-    job.shutdown();
     Ok(())
 }
 

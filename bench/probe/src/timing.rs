@@ -10,10 +10,10 @@ use std::time::Instant;
 
 use ronde_collective::Reduction;
 use ronde_collective::types::{DType, ReduceOp};
-use ronde_engine::Job;
 use serde::Serialize;
 
 use crate::buffer::Buffer;
+use crate::session::Session;
 use crate::usage::Traffic;
 use crate::{Error, Via, workload};
 
@@ -57,14 +57,14 @@ pub(crate) trait Timed {
 
 /// The allreduce under test.
 pub(crate) struct Allreduce<'a> {
-    job: &'a Job,
+    session: &'a Session,
     via: Via,
     tensor: Buffer,
 }
 
 impl<'a> Allreduce<'a> {
-    pub(crate) fn new(job: &'a Job, via: Via, bytes: usize) -> Self {
-        Self { job, via, tensor: Buffer::new(bytes) }
+    pub(crate) fn new(session: &'a Session, via: Via, bytes: usize) -> Self {
+        Self { session, via, tensor: Buffer::new(bytes) }
     }
 }
 
@@ -78,24 +78,24 @@ impl Timed for Allreduce<'_> {
     }
 
     fn fill(&mut self) {
-        workload::fill(self.tensor.as_floats_mut(), self.job.place().rank);
+        workload::fill(self.tensor.as_floats_mut(), self.session.place().rank);
     }
 
     fn run(&mut self, calls: u32, seconds: &mut Vec<f64>) -> Result<(), Error> {
         let tensor = self.tensor.as_bytes_mut();
         match self.via {
             Via::World => {
-                let mut world = self.job.world();
+                let mut world = self.session.world();
                 for _ in 0..calls {
                     let start = Instant::now();
                     world.allreduce(None, tensor, &SUM)?;
                     seconds.push(start.elapsed().as_secs_f64());
                 }
             }
-            Via::Job => {
+            Via::Engine => {
                 for _ in 0..calls {
                     let start = Instant::now();
-                    self.job.allreduce(None, tensor, DType::F32, ReduceOp::Sum, 1.0, 1.0)?;
+                    self.session.engine().allreduce("tensor", tensor, DType::F32, ReduceOp::Sum)?;
                     seconds.push(start.elapsed().as_secs_f64());
                 }
             }
@@ -104,7 +104,7 @@ impl Timed for Allreduce<'_> {
     }
 
     fn check(&self, calls: u32) -> Result<(), Error> {
-        workload::check(self.tensor.as_floats(), self.job.place().size, calls)
+        workload::check(self.tensor.as_floats(), self.session.place().size, calls)
     }
 }
 
@@ -160,19 +160,19 @@ impl Timed for Copy {
 }
 
 /// Times `work` for about `budget` seconds, together with all other ranks.
-pub(crate) fn measure(job: &Job, work: &mut impl Timed, budget: f64) -> Result<Report, Error> {
+pub(crate) fn measure(session: &Session, work: &mut impl Timed, budget: f64) -> Result<Report, Error> {
     // The first touches whatever is touched once, the second says how long a call takes, the third warms up.
-    batch(job, work, 1, &mut Vec::new())?;
-    let one = batch(job, work, 1, &mut Vec::new())?;
+    batch(session, work, 1, &mut Vec::new())?;
+    let one = batch(session, work, 1, &mut Vec::new())?;
     let fitting = (budget / BATCHES / one.max(1e-9)) as u32;
-    let calls = fitting.max(SHORTEST_BATCH).min(workload::exact_calls(job.place().size));
-    batch(job, work, calls, &mut Vec::new())?;
+    let calls = fitting.max(SHORTEST_BATCH).min(workload::exact_calls(session.place().size));
+    batch(session, work, calls, &mut Vec::new())?;
 
     let mut seconds = Vec::with_capacity(MOST_CALLS + calls as usize);
     let mut spent = 0.0;
     let before = Traffic::now()?;
     while seconds.len() < FEWEST_CALLS || (spent < budget && seconds.len() < MOST_CALLS) {
-        spent += batch(job, work, calls, &mut seconds)?;
+        spent += batch(session, work, calls, &mut seconds)?;
     }
     let traffic = Traffic::now()?.since(before);
 
@@ -182,7 +182,7 @@ pub(crate) fn measure(job: &Job, work: &mut impl Timed, budget: f64) -> Result<R
     let microseconds = |index: usize| seconds[index] * 1e6;
     Ok(Report {
         work: work.name(),
-        rank: job.place().rank,
+        rank: session.place().rank,
         bytes: work.bytes(),
         calls: count,
         min_us: microseconds(0),
@@ -195,13 +195,13 @@ pub(crate) fn measure(job: &Job, work: &mut impl Timed, budget: f64) -> Result<R
 }
 
 /// Runs one batch and returns how long the slowest rank took for all its calls.
-fn batch(job: &Job, work: &mut impl Timed, calls: u32, seconds: &mut Vec<f64>) -> Result<f64, Error> {
+fn batch(session: &Session, work: &mut impl Timed, calls: u32, seconds: &mut Vec<f64>) -> Result<f64, Error> {
     work.fill();
     let first = seconds.len();
-    job.barrier()?;
+    session.engine().barrier("begin")?;
     work.run(calls, seconds)?;
     work.check(calls)?;
     let mut slowest = seconds[first..].iter().sum::<f64>().to_ne_bytes();
-    job.allreduce(None, &mut slowest, DType::F64, ReduceOp::Max, 1.0, 1.0)?;
+    session.engine().allreduce("slowest", &mut slowest, DType::F64, ReduceOp::Max)?;
     Ok(f64::from_ne_bytes(slowest))
 }

@@ -2,7 +2,7 @@
 
 use std::fs;
 
-use ronde_engine::Job;
+use crate::session::Session;
 use serde::Serialize;
 
 use crate::timing::{Allreduce, Timed};
@@ -68,24 +68,24 @@ pub(crate) struct Memory {
 }
 
 /// Sums a tensor of that size over all ranks and reports the peak of this rank's memory.
-pub(crate) fn measure(job: &Job, bytes: usize) -> Result<Memory, Error> {
-    let mut allreduce = Allreduce::new(job, Via::World, bytes);
+pub(crate) fn measure(session: &Session, bytes: usize) -> Result<Memory, Error> {
+    let mut allreduce = Allreduce::new(session, Via::World, bytes);
     allreduce.fill();
-    job.barrier()?;
+    session.engine().barrier("meet")?;
     fs::write(FORGET, RESET_PEAK).map_err(|source| Error::Usage { path: FORGET, source })?;
     allreduce.run(CALLS, &mut Vec::with_capacity(CALLS as usize))?;
     allreduce.check(CALLS)?;
     let status = read(STATUS)?;
     let memory = Memory {
         work: "memory",
-        rank: job.place().rank,
+        rank: session.place().rank,
         bytes: allreduce.bytes(),
         peak: kilobytes(STATUS, &status, "VmHWM")?,
         shared: kilobytes(STATUS, &status, "RssShmem")?,
         shared_share: kilobytes(MAPPINGS, &read(MAPPINGS)?, "Pss_Shmem")?,
     };
     // Shares are shares only while everybody still maps what is shared.
-    job.barrier()?;
+    session.engine().barrier("meet")?;
     Ok(memory)
 }
 

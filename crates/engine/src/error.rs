@@ -1,7 +1,10 @@
-//! Everything that can go wrong with a job, as its callers see it.
+//! Everything that can go wrong with a job, as its callers see it. A failure reaches every pending and later operation of a
+//! process set, so errors are `Clone`.
+
+use std::sync::Arc;
 
 /// Failure to join a job or to run a collective in it.
-#[derive(Debug, thiserror::Error)]
+#[derive(Debug, Clone, thiserror::Error)]
 pub enum Error {
     /// The ranks do not agree on what to do; nothing was done, and the job goes on.
     #[error("{0}")]
@@ -17,7 +20,10 @@ pub enum Error {
     Collective(ronde_collective::Error),
     /// The job could not be joined.
     #[error(transparent)]
-    Rendezvous(ronde_rendezvous::Error),
+    Rendezvous(Arc<ronde_rendezvous::Error>),
+    /// The engine was told to end, here or by the stall inspector, with work still to do.
+    #[error("{0}")]
+    ShutDown(String),
 }
 
 impl From<ronde_collective::Error> for Error {
@@ -27,6 +33,15 @@ impl From<ronde_collective::Error> for Error {
             Collective::Interrupted => Error::Interrupted,
             Collective::Invalid(_) | Collective::Unsupported { .. } => Error::Invalid(error.to_string()),
             other => Error::Collective(other),
+        }
+    }
+}
+
+impl From<ronde_rendezvous::Error> for Error {
+    fn from(error: ronde_rendezvous::Error) -> Error {
+        match error {
+            ronde_rendezvous::Error::Interrupted => Error::Interrupted,
+            other => Error::Rendezvous(Arc::new(other)),
         }
     }
 }

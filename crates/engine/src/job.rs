@@ -1,36 +1,42 @@
-//! A process's membership in a job.
+//! How a process becomes part of a job: rendezvous, then links to the other ranks.
 
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::net::IpAddr;
 
-use ronde_collective::types::{DType, ReduceOp};
-use ronde_collective::{Card, Fabric, Group, Interrupt, LinkKind, Listening, Reduction};
+use ronde_collective::{Card, Fabric, Interrupt, Listening};
 use ronde_rendezvous::{Client, JobSpec, Place};
+use ronde_settings::Settings;
 
-use crate::agreement::{self, Kind, Offer};
 use crate::error::Error;
 
 type Result<T> = std::result::Result<T, Error>;
 
-/// The group of all ranks.
-const WORLD: u64 = 0;
-
 /// Variable that keeps ranks on one machine from sharing memory: only those with the same value do (default: all).
 pub const MEMORY_DOMAIN: &str = "RONDE_MEMORY_DOMAIN";
 
-/// This process's place in a job, and the links to the others. Calls from several threads take turns; every rank
-/// must make the same calls in the same order.
-pub struct Job {
+/// This process's place in a job and the links to the others: what the engine runs on.
+pub(crate) struct Job {
     place: Place,
-    links: Vec<LinkKind>,
-    // Dropped in this order: collectives end before links say goodbye, links before the rendezvous is left.
-    world: Mutex<Group>,
-    fabric: Fabric,
-    membership: Membership,
+    // Dropped in this order: links say goodbye before the rendezvous is left.
+    pub(crate) fabric: Fabric,
+    pub(crate) membership: Membership,
 }
 
 /// The connection to the rendezvous, if there is one. A job that is dropped leaves in order, so that ranks which end because
 /// another one was lost are not taken for lost themselves.
-struct Membership(Option<Client>);
+pub(crate) struct Membership(Option<Client>);
+
+impl Membership {
+    /// Tells everybody that this rank is about to end, and why.
+    pub(crate) fn fail(&self, reason: &str) {
+        if let Some(client) = &self.0 {
+            client.fail(reason);
+        }
+    }
+
+    pub(crate) fn descriptors(&self) -> Vec<std::os::fd::RawFd> {
+        self.0.iter().flat_map(Client::descriptors).collect()
+    }
+}
 
 impl Drop for Membership {
     fn drop(&mut self) {
@@ -43,32 +49,36 @@ impl Drop for Membership {
 impl Job {
     /// Joins the job that the environment describes; without one, a job of size 1. Waits until all ranks have joined;
     /// `interrupted` is asked now and then whether to give up.
-    pub fn start(interrupted: Interrupt) -> Result<Job> {
-        match JobSpec::from_environment(|name| std::env::var(name).ok()).map_err(Error::Rendezvous)? {
-            Some(spec) => Job::join(&spec, interrupted),
-            None => {
-                let fabric = Fabric::alone(interrupted)?;
-                let world = Mutex::new(fabric.group(WORLD, &[0])?);
-                Ok(Job {
-                    place: Place::alone(),
-                    links: fabric.links(),
-                    world,
-                    fabric,
-                    membership: Membership(None),
-                })
+    pub(crate) fn start(settings: &Settings, interrupted: Interrupt) -> Result<Job> {
+        match JobSpec::from_environment(|name| std::env::var(name).ok())? {
+            Some(spec) => {
+                let domain = std::env::var(MEMORY_DOMAIN).unwrap_or_default();
+                Job::join(&spec, &domain, settings, interrupted)
             }
+
+            None => Ok(Job {
+                place: Place::alone(),
+                fabric: Fabric::alone(interrupted)?,
+                membership: Membership(None),
+            }),
         }
     }
 
-    /// Joins the job that `spec` describes.
-    pub fn join(spec: &JobSpec, interrupted: Interrupt) -> Result<Job> {
+    /// Joins the job that `spec` describes, sharing memory with ranks of the same `domain` only.
+    pub(crate) fn join(
+        spec: &JobSpec,
+        domain: &str,
+        settings: &Settings,
+        interrupted: Interrupt,
+    ) -> Result<Job> {
         let gave_up = || interrupted();
-        let domain = std::env::var(MEMORY_DOMAIN).unwrap_or_default();
         let mut listening = None;
         let joined = Client::join(
             spec,
             |address| {
-                listening = Some(Listening::open(address.ip()).map(|open| open.apart(&domain)));
+                let opened =
+                    data_address(settings, address.ip()).and_then(|address| Ok(Listening::open(address)?));
+                listening = Some(opened.map(|open| open.apart(domain).patient(settings.peer_timeout)));
                 match &listening {
                     Some(Ok(listening)) => postcard::to_stdvec(listening.card()).unwrap_or_default(),
                     _ => Vec::new(),
@@ -77,7 +87,7 @@ impl Job {
             &gave_up,
         );
         let listening = listening.transpose()?;
-        let (client, cards) = joined.map_err(rendezvous_error)?;
+        let (client, cards) = joined?;
         let listening = listening.ok_or_else(|| Error::Invalid("the rendezvous asked for no card".into()))?;
         let cards = cards
             .iter()
@@ -92,7 +102,7 @@ impl Job {
         let fabric = listening.connect(rank, cards, spec.secret.clone(), interrupted.clone(), |links| {
             client.exchange("links", links, &gave_up).map_err(|error| {
                 let text = error.to_string();
-                failed = Some(rendezvous_error(error));
+                failed = Some(Error::from(error));
                 ronde_collective::Error::RendezvousLost(text)
             })
         });
@@ -102,159 +112,52 @@ impl Job {
         };
         let report = fabric.reporter();
         client.on_loss(move |loss| report(loss.rank, &loss.host, &loss.reason));
-        let members: Vec<usize> = (0..spec.place.size).collect();
-        let world = Mutex::new(fabric.group(WORLD, &members)?);
-        Ok(Job {
-            place: spec.place,
-            links: fabric.links(),
-            world,
-            fabric,
-            membership: Membership(Some(client)),
-        })
+        Ok(Job { place: spec.place, fabric, membership: Membership(Some(client)) })
     }
 
     /// Where this process stands in the job.
-    pub fn place(&self) -> Place {
+    pub(crate) fn place(&self) -> Place {
         self.place
     }
 
-    /// How each rank is reached.
-    pub fn links(&self) -> &[LinkKind] {
-        &self.links
-    }
-
-    /// The group of all ranks, for callers that need no agreement: a mismatch between ranks is theirs to exclude.
-    pub fn world(&self) -> MutexGuard<'_, Group> {
-        // A panic inside a collective is a bug there; the group then still refuses what it cannot do.
-        self.world.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// Another group of ranks; see [`Fabric::group`]. `id` 0 is taken by the group of all.
-    pub fn group(&self, id: u64, members: &[usize]) -> Result<Group> {
-        Ok(self.fabric.group(id, members)?)
-    }
-
-    /// Locks the group and compares what this rank is about to do with the others.
-    fn agreed(&self, offer: &Offer) -> Result<MutexGuard<'_, Group>> {
-        let mut world = self.world();
-        if world.size() > 1
-            && let Some(offers) = world.compare(&offer.encode())?
-        {
-            return Err(Error::Mismatch(agreement::explain(&offers)));
-        }
-        Ok(world)
-    }
-
-    /// Reduces over all ranks. Without `input`, `output` is both.
-    pub fn allreduce(
-        &self,
-        input: Option<&[u8]>,
-        output: &mut [u8],
-        dtype: DType,
-        op: ReduceOp,
-        prescale: f64,
-        postscale: f64,
-    ) -> Result<()> {
-        let offer =
-            Offer::new(Kind::Allreduce, dtype, output.len() / dtype.size()).reducing(op, prescale, postscale);
-        let how = Reduction { dtype, op, prescale, postscale };
-        Ok(self.agreed(&offer)?.allreduce(input, output, &how)?)
-    }
-
-    /// Everybody's number of rows in an allgather of rows of `row_bytes` bytes.
-    pub fn gather_counts(&self, dtype: DType, row_bytes: usize, rows: usize) -> Result<Vec<usize>> {
-        let mut world = self.agreed(&Offer::new(Kind::Allgather, dtype, row_bytes))?;
-        let counts = world.gather_small(&(rows as u64).to_le_bytes())?;
-        counts.iter().map(|bytes| number(bytes)).collect()
-    }
-
-    /// Concatenates everybody's `input`, rank r giving `bytes_by_rank[r]` bytes ([`Job::gather_counts`] tells them).
-    pub fn allgather(&self, input: &[u8], bytes_by_rank: &[usize], output: &mut [u8]) -> Result<()> {
-        Ok(self.world().allgather(Some(input), bytes_by_rank, output)?)
-    }
-
-    /// Gives everybody the bytes of rank `root`.
-    pub fn broadcast(&self, buffer: &mut [u8], dtype: DType, root: usize) -> Result<()> {
-        let offer = Offer {
-            root: u32::try_from(root).unwrap_or(u32::MAX),
-            ..Offer::new(Kind::Broadcast, dtype, buffer.len() / dtype.size())
-        };
-        Ok(self.agreed(&offer)?.broadcast(buffer, root)?)
-    }
-
-    /// Reduces over all ranks and gives rank r the next `rows_by_rank[r]` rows.
-    #[expect(clippy::too_many_arguments, reason = "the interface of reducescatter has that many parts")]
-    pub fn reducescatter(
-        &self,
-        input: &[u8],
-        output: &mut [u8],
-        rows_by_rank: &[usize],
-        row_elements: usize,
-        dtype: DType,
-        op: ReduceOp,
-        prescale: f64,
-        postscale: f64,
-    ) -> Result<()> {
-        let elements = input.len() / dtype.size();
-        let offer = Offer::new(Kind::Reducescatter, dtype, elements).reducing(op, prescale, postscale);
-        let lengths: Vec<usize> = rows_by_rank.iter().map(|rows| rows * row_elements).collect();
-        let how = Reduction { dtype, op, prescale, postscale };
-        Ok(self.agreed(&offer)?.reducescatter(input, &lengths, output, &how)?)
-    }
-
-    /// How many rows this rank will receive from each in an all-to-all in which it sends `splits`.
-    pub fn alltoall_counts(&self, dtype: DType, row_bytes: usize, splits: &[usize]) -> Result<Vec<usize>> {
-        let mut world = self.agreed(&Offer::new(Kind::Alltoall, dtype, row_bytes))?;
-        let row: Vec<u8> = splits.iter().flat_map(|&rows| (rows as u64).to_le_bytes()).collect();
-        let all = world.gather_small(&row)?;
-        all.iter().map(|row| number(row.get(8 * self.place.rank..).unwrap_or_default())).collect()
-    }
-
-    /// Sends `send_bytes[r]` bytes to rank r and receives `recv_bytes[r]` from it ([`Job::alltoall_counts`] tells them).
-    pub fn alltoall(
-        &self,
-        input: &[u8],
-        send_bytes: &[usize],
-        output: &mut [u8],
-        recv_bytes: &[usize],
-    ) -> Result<()> {
-        Ok(self.world().alltoall(input, send_bytes, output, recv_bytes)?)
-    }
-
-    /// Returns once every rank has called it.
-    pub fn barrier(&self) -> Result<()> {
-        let offer = Offer::new(Kind::Barrier, DType::U8, 0);
-        // Comparing is meeting.
-        self.agreed(&offer).map(drop)
-    }
-
-    /// To be called in a forked child, which shares this job's sockets without being part of it: closes them there, so
-    /// that the parent's death stays visible to the other ranks. The job must not be used in the child afterwards.
-    pub fn close_in_forked_child(&self) {
-        let control = self.membership.0.iter().flat_map(Client::descriptors);
-        for socket in self.fabric.sockets().into_iter().chain(control) {
-            // SAFETY: the descriptors are this process's copies, and nothing in the child uses the job again.
-            unsafe { libc::close(socket) };
-        }
-    }
-
-    /// Leaves the job in order.
-    pub fn shutdown(self) {
-        drop(self);
+    pub(crate) fn into_parts(self) -> (Place, Fabric, Membership) {
+        (self.place, self.fabric, self.membership)
     }
 }
 
-fn rendezvous_error(error: ronde_rendezvous::Error) -> Error {
-    match error {
-        ronde_rendezvous::Error::Interrupted => Error::Interrupted,
-        other => Error::Rendezvous(other),
-    }
+/// Where this rank takes connections of other ranks: where it reaches the rendezvous from, unless an interface is named.
+fn data_address(settings: &Settings, from_rendezvous: IpAddr) -> Result<IpAddr> {
+    let Some(wanted) = &settings.interface else { return Ok(from_rendezvous) };
+    let all = if_addrs::get_if_addrs()
+        .map_err(|error| Error::Invalid(format!("the network interfaces cannot be listed: {error}")))?;
+    let mut found: Vec<IpAddr> =
+        all.iter().filter(|one| one.name == *wanted).map(if_addrs::Interface::ip).collect();
+    found.sort_by_key(|address| address.is_ipv4() != from_rendezvous.is_ipv4());
+    found.first().copied().ok_or_else(|| {
+        let mut names: Vec<&str> = all.iter().map(|one| one.name.as_str()).collect();
+        names.dedup();
+        Error::Invalid(format!(
+            "HOROVOD_GLOO_IFACE={wanted}: there is no such network interface with an address here; there are {}",
+            names.join(", ")
+        ))
+    })
 }
 
-fn number(bytes: &[u8]) -> Result<usize> {
-    bytes
-        .get(..8)
-        .and_then(|bytes| bytes.try_into().ok())
-        .and_then(|bytes| usize::try_from(u64::from_le_bytes(bytes)).ok())
-        .ok_or_else(|| Error::Invalid("a rank sent a length that cannot be".into()))
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn on(interface: Option<&str>) -> Result<IpAddr> {
+        let interface = interface.map(str::to_owned);
+        let settings = Settings { interface, ..Settings::from_environment(|_| None).0 };
+        data_address(&settings, IpAddr::from([192, 0, 2, 1]))
+    }
+
+    #[test]
+    fn ranks_listen_where_they_reach_the_rendezvous_from_or_on_the_interface_that_is_named() {
+        assert_eq!(on(None).expect("an address"), IpAddr::from([192, 0, 2, 1]));
+        assert_eq!(on(Some("lo")).expect("loopback"), IpAddr::from([127, 0, 0, 1]));
+        let error = on(Some("nosuch0")).expect_err("no such interface").to_string();
+        assert!(error.contains("nosuch0") && error.contains("lo"), "{error}");
+    }
 }

@@ -1,15 +1,42 @@
-//! Joins a job and runs its collectives.
+//! Decides what runs when: requests from all ranks in, an agreed order of fused batches out, carried out by
+//! `ronde-collective`.
 //!
-//! The layer between the data plane (`ronde-collective`), the job's bootstrap (`ronde-rendezvous`) and
-//! whoever has tensors (`ronde-python`, `bench/probe`). [`Job`] is a process's membership in a job: blocking
-//! collectives over all ranks, in the order they are called. Before bytes move, ranks compare what they are about to do
-//! (`agreement.rs`), so that a mismatch is an error on every rank that names both sides, and the job lives on.
+//! | Module | What it is |
+//! |---|---|
+//! | `job` | how a process becomes part of a job: rendezvous, then links |
+//! | [`negotiation`] | the pure state machine: which requests meet, in which order they run, what is fused |
+//! | `seat` | this rank's seat in one process set: a thread, a control tree, a group, and one negotiation |
+//! | `operation`, `tickets`, `flag` | what was submitted, how the negotiation names it, and waiting for its end |
+//! | `execute` | an agreed batch becomes calls of the data plane |
+//! | [`device`] | the seam to devices: readiness and completion as events |
+//! | `common` | what all sets of a rank share: links, the table of sets, settings |
+//! | `watch`, [`timeline`], `inquiry` | what people see: traces, and answers to "what are you doing?" |
+//! | [`Engine`] | all of it, as the Python crate calls it; `blocking` has its collectives on slices |
 
-mod agreement;
+mod blocking;
+mod buffer;
+mod common;
+pub mod device;
+mod engine;
 mod error;
+mod execute;
+mod flag;
+mod inquiry;
 mod job;
+pub mod negotiation;
+mod operation;
+mod seat;
+mod tickets;
+pub mod timeline;
+mod watch;
 
+pub use buffer::Buffer;
+pub use engine::{Engine, Handle};
 pub use error::Error;
-pub use job::{Job, MEMORY_DOMAIN};
+pub use inquiry::Inquiries;
+pub use job::MEMORY_DOMAIN;
+pub use negotiation::{Device, Kind};
+pub use operation::{Finished, Rows, Submission, Tensor};
 pub use ronde_collective::{Interrupt, LinkKind};
 pub use ronde_rendezvous::Place;
+pub use ronde_settings::Settings;

@@ -12,7 +12,7 @@ use std::sync::mpsc::{Receiver, channel};
 use std::time::{Duration, Instant};
 
 use ronde_collective::types::{DType, ReduceOp};
-use ronde_engine::{Error, Job, MEMORY_DOMAIN};
+use ronde_engine::{Engine, Error, MEMORY_DOMAIN, Settings};
 use ronde_rendezvous::Server;
 use ronde_trust::Secret;
 
@@ -50,8 +50,9 @@ fn main() -> ExitCode {
 
 /// A rank: collectives without end, until one fails.
 fn rank() -> ExitCode {
-    let job = match Job::start(Arc::new(|| false)) {
-        Ok(job) => job,
+    let settings = Settings::from_environment(|_| None);
+    let engine = match Engine::start(Arc::new(|| false), settings, &[]) {
+        Ok(engine) => engine,
         Err(error) => {
             println!("failed to start: {error}");
             return ExitCode::FAILURE;
@@ -59,7 +60,7 @@ fn rank() -> ExitCode {
     };
     let mut round = 0usize;
     loop {
-        if let Err(error) = collectives(&job, round) {
+        if let Err(error) = collectives(&engine, round) {
             println!("error: {error}");
             return ExitCode::SUCCESS;
         }
@@ -70,19 +71,16 @@ fn rank() -> ExitCode {
     }
 }
 
-fn collectives(job: &Job, round: usize) -> Result<(), Error> {
-    let size = job.place().size;
+fn collectives(engine: &Engine, round: usize) -> Result<(), Error> {
+    let size = engine.place().size;
     for bytes in [4usize, 40_000, 3_000_000] {
         let mut buffer = vec![1u8; bytes];
-        job.allreduce(None, &mut buffer, DType::F32, ReduceOp::Sum, 1.0, 1.0)?;
-        job.broadcast(&mut buffer, DType::U8, round % size)?;
+        engine.allreduce(&format!("sum {bytes}"), &mut buffer, DType::F32, ReduceOp::Sum)?;
+        engine.broadcast(&format!("from a root {bytes}"), &mut buffer, round % size)?;
     }
-    let part = vec![0u8; 30_000];
-    let mut whole = vec![0u8; part.len() * size];
-    job.allgather(&part, &vec![part.len(); size], &mut whole)?;
-    let mut back = vec![0u8; whole.len()];
-    job.alltoall(&whole, &vec![part.len(); size], &mut back, &vec![part.len(); size])?;
-    job.barrier()
+    let whole = engine.allgather("gather", &vec![0u8; 30_000])?;
+    engine.alltoall("exchange", &vec![0u8; whole.buffer.len()])?;
+    engine.barrier("meet")
 }
 
 struct Rank {

@@ -65,17 +65,17 @@ pub(crate) fn describe_array(array: &Bound<'_, PyAny>) -> PyResult<Option<Descri
 
 /// DLPack's `DLTensor`.
 #[repr(C)]
-struct DlTensor {
-    data: *mut c_void,
-    device_type: i32,
-    device_id: i32,
-    dimensions: i32,
-    type_code: u8,
-    bits: u8,
-    lanes: u16,
-    shape: *const i64,
-    strides: *const i64,
-    byte_offset: u64,
+pub(crate) struct DlTensor {
+    pub(crate) data: *mut c_void,
+    pub(crate) device_type: i32,
+    pub(crate) device_id: i32,
+    pub(crate) dimensions: i32,
+    pub(crate) type_code: u8,
+    pub(crate) bits: u8,
+    pub(crate) lanes: u16,
+    pub(crate) shape: *const i64,
+    pub(crate) strides: *const i64,
+    pub(crate) byte_offset: u64,
 }
 
 /// DLPack's `DLManagedTensorVersioned` up to the tensor.

@@ -1,13 +1,14 @@
 //! Every failure of the engine as a Python exception, and the few that Python's side of the house
 //! has itself.
 
-use pyo3::PyErr;
 use pyo3::exceptions::{PyInterruptedError, PyValueError};
+use pyo3::prelude::*;
 use ronde_engine::Error;
 
 pyo3::import_exception!(ronde.exceptions, HorovodInternalError);
+pyo3::import_exception!(ronde.exceptions, InitializationError);
 
-const NO_JOB: &str = "Ronde has not been initialized; use ronde.init().";
+const NO_JOB: &str = "Horovod has not been initialized; use hvd.init().";
 
 /// What a failed call of the engine raises.
 pub(crate) fn raise(failure: &Error) -> PyErr {
@@ -15,9 +16,18 @@ pub(crate) fn raise(failure: &Error) -> PyErr {
     match failure {
         Error::Interrupted => PyInterruptedError::new_err(message),
         Error::Invalid(_) => PyValueError::new_err(message),
-        Error::Mismatch(_) | Error::Collective(_) | Error::Rendezvous(_) => {
+        Error::Mismatch(_) | Error::Collective(_) | Error::Rendezvous(_) | Error::ShutDown(_) => {
             HorovodInternalError::new_err(message)
         }
+    }
+}
+
+/// What joining raises: whatever failed is also a `ValueError` there, which scripts expect of a failed `init()`.
+pub(crate) fn in_init(py: Python<'_>, raised: PyErr) -> PyErr {
+    if raised.is_instance_of::<HorovodInternalError>(py) {
+        InitializationError::new_err(raised.value(py).to_string())
+    } else {
+        raised
     }
 }
 

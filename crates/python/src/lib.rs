@@ -1,18 +1,18 @@
 //! The extension module `ronde._core`: what the Python packages call, and nothing they could do
 //! themselves.
 //!
-//! Glue without logic. [`describe`] turns an array into (address, count, type); [`collectives`]
-//! takes such numbers, lets go of the interpreter and calls the [`job`] of this process; [`error`]
-//! is the one place where a failure becomes a Python exception. Which arrays are accepted and what
-//! kind of array comes back is decided in `python/ronde/_arrays.py`. The module is private to the
-//! package: its functions trust the addresses they get.
+//! Glue without logic. [`describe`] turns an array into (address, shape, type); [`operations`] takes such numbers and puts
+//! operations in flight in the engine of this process, which [`session`] holds; [`outcome`] waits and hands results over;
+//! [`error`] is the one place where a failure becomes a Python exception. Which arrays are accepted and what kind of
+//! array comes back is decided in `python/ronde`. The module is private to the package: its functions trust the addresses they
+//! get.
 
-mod collectives;
 mod describe;
 mod dtype;
 mod error;
-mod job;
-mod memory;
+mod operations;
+mod outcome;
+mod session;
 
 use pyo3::prelude::*;
 
@@ -22,15 +22,22 @@ mod _core {
     use pyo3::types::PyTuple;
 
     #[pymodule_export]
-    use super::collectives::{
-        allgather, allreduce, alltoall, alltoall_counts, barrier, broadcast, gather_counts, reducescatter,
-    };
-    #[pymodule_export]
     use super::describe::{describe_array, describe_dlpack};
     #[pymodule_export]
     use super::dtype::dtype_code;
     #[pymodule_export]
-    use super::job::{after_fork_in_child, init, is_initialized, place, rank_and_size, shutdown};
+    use super::operations::{
+        add_process_set, enqueue_allgather, enqueue_allreduce, enqueue_alltoall, enqueue_barrier,
+        enqueue_broadcast, enqueue_fault, enqueue_grouped_allreduce, enqueue_join, enqueue_reducescatter,
+        poll, process_sets, remove_process_set,
+    };
+    #[pymodule_export]
+    use super::outcome::wait;
+    #[pymodule_export]
+    use super::session::{
+        Inquiry, after_fork_in_child, answer_inquiry, fail, init, inquiries, is_homogeneous, is_initialized,
+        place, rank_and_size, shutdown, start_timeline, stop_timeline,
+    };
 
     #[pymodule_init]
     fn constants(module: &Bound<'_, PyModule>) -> PyResult<()> {

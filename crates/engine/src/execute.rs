@@ -1,0 +1,193 @@
+//! Carries out a batch that all members of a process set have agreed on.
+//!
+//! Host memory goes straight to the data plane: packing a fused batch is its copy into the shared segment. What ranks may
+//! bring in different amounts (rows of an allgather, splits of an alltoall) is exchanged here, in one small meeting a batch.
+
+use std::sync::Arc;
+
+use ronde_collective::types::ReduceOp;
+use ronde_collective::{GatherPart, Group, Part, Reduction, ScatterPart, rows_of};
+
+use crate::buffer::Buffer;
+use crate::device::{Event, Executor};
+use crate::error::Error;
+use crate::negotiation::{Batch, Device, Kind};
+use crate::operation::{Operation, Rows, Tensor};
+
+/// The operation behind an item of a batch, and which of its tensors it is; `None` where this rank has joined.
+pub(crate) type Entry = Option<(Arc<Operation>, usize)>;
+
+fn tensor(entry: &Entry) -> Option<&Tensor> {
+    entry.as_ref().and_then(|(operation, index)| operation.what.tensors.get(*index))
+}
+
+/// Runs a batch to its end, or on a device up to the event that is recorded with its operations.
+pub(crate) fn run(
+    group: &mut Group,
+    batch: &Batch,
+    entries: &[Entry],
+    executor: Option<&Arc<dyn Executor>>,
+) -> Result<(), Error> {
+    if batch.device != Device::Host {
+        return on_device(group, batch, entries, executor);
+    }
+    for event in entries.iter().filter_map(|entry| tensor(entry)?.ready.as_ref()) {
+        event.wait().map_err(Error::Invalid)?;
+    }
+    let how =
+        Reduction { dtype: batch.dtype, op: batch.op, prescale: batch.prescale, postscale: batch.postscale };
+    match batch.kind {
+        Kind::Allreduce => allreduce(group, batch, entries, &how),
+        Kind::Reducescatter => reducescatter(group, entries, &how),
+        Kind::Allgather => allgather(group, entries),
+        Kind::Broadcast => broadcast(group, batch, entries),
+        Kind::Alltoall => alltoall(group, entries),
+        Kind::Barrier | Kind::Join | Kind::AddSet | Kind::RemoveSet => Ok(()),
+    }
+}
+
+fn on_device(
+    group: &mut Group,
+    batch: &Batch,
+    entries: &[Entry],
+    executor: Option<&Arc<dyn Executor>>,
+) -> Result<(), Error> {
+    let Some(executor) = executor else {
+        return Err(Error::Invalid(
+            "the tensors are in the memory of a device for which nothing is loaded".into(),
+        ));
+    };
+    let places: Vec<Option<&Tensor>> = entries.iter().map(tensor).collect();
+    let finished: Arc<dyn Event> = executor.run(group, batch, &places)?;
+    for (operation, _) in entries.iter().flatten() {
+        operation.record(|outcome| outcome.events.push(finished.clone()));
+    }
+    Ok(())
+}
+
+fn allreduce(group: &mut Group, batch: &Batch, entries: &[Entry], how: &Reduction) -> Result<(), Error> {
+    let parts: Vec<Part> = entries
+        .iter()
+        .zip(&batch.items)
+        .map(|(entry, item)| match tensor(entry) {
+            Some(tensor) => Part { source: tensor.source, target: tensor.target, len: tensor.bytes() },
+            None => Part {
+                source: std::ptr::null(),
+                target: std::ptr::null_mut(),
+                len: item.shape.iter().product::<u64>() as usize * batch.dtype.size(),
+            },
+        })
+        .collect();
+    // SAFETY: submitters keep their memory valid and to themselves until the operation is finished, and the members have
+    // agreed on the lengths.
+    Ok(unsafe { group.allreduce_parts(&parts, how) }?)
+}
+
+fn reducescatter(group: &mut Group, entries: &[Entry], how: &Reduction) -> Result<(), Error> {
+    if !matches!(how.op, ReduceOp::Sum | ReduceOp::Average) {
+        return Err(Error::Invalid(format!("reducescatter knows Sum and Average, not {}", how.op)));
+    }
+    let members = group.size();
+    let parts: Vec<ScatterPart> = entries
+        .iter()
+        .filter_map(tensor)
+        .map(|tensor| ScatterPart {
+            source: tensor.source,
+            target: tensor.target,
+            lengths: rows_of(tensor.rows(), members)
+                .into_iter()
+                .map(|rows| rows * tensor.row_elements())
+                .collect(),
+        })
+        .collect();
+    // SAFETY: as in `allreduce`; a target holds this member's rows.
+    Ok(unsafe { group.reducescatter_parts(&parts, how) }?)
+}
+
+/// Everybody's numbers, member by member; all give equally many.
+fn exchange(group: &mut Group, own: &[usize]) -> Result<Vec<Vec<usize>>, Error> {
+    let bytes: Vec<u8> = own.iter().flat_map(|&number| (number as u64).to_le_bytes()).collect();
+    let word = |bytes: &[u8]| bytes.try_into().map_or(0, u64::from_le_bytes) as usize;
+    let all = group.gather_small(&bytes)?;
+    Ok(all.iter().map(|bytes| bytes.chunks_exact(8).map(word).collect()).collect())
+}
+
+fn allgather(group: &mut Group, entries: &[Entry]) -> Result<(), Error> {
+    let tensors: Vec<&Tensor> = entries.iter().filter_map(tensor).collect();
+    let rows = exchange(group, &tensors.iter().map(|tensor| tensor.rows()).collect::<Vec<_>>())?;
+    let mut results = Vec::with_capacity(tensors.len());
+    let mut parts = Vec::with_capacity(tensors.len());
+    for (index, tensor) in tensors.iter().enumerate() {
+        let row_bytes = tensor.row_elements() * tensor.dtype.size();
+        let lengths: Vec<usize> = rows.iter().map(|rows| rows[index] * row_bytes).collect();
+        let buffer = Buffer::new(lengths.iter().sum());
+        let mut shape = tensor.shape.clone();
+        shape[0] = rows.iter().map(|rows| rows[index] as u64).sum();
+        parts.push(GatherPart { source: tensor.source, target: buffer.as_ptr(), lengths });
+        results.push(Rows { buffer, shape });
+    }
+    // SAFETY: as in `allreduce`; the buffers hold what all bring together.
+    unsafe { group.allgather_parts(&parts) }?;
+    for ((operation, index), rows) in entries.iter().flatten().zip(results) {
+        operation.record(|finished| finished.rows[*index] = Some(rows));
+    }
+    Ok(())
+}
+
+fn broadcast(group: &mut Group, batch: &Batch, entries: &[Entry]) -> Result<(), Error> {
+    for tensor in entries.iter().filter_map(tensor) {
+        let len = tensor.bytes();
+        if len == 0 {
+            continue;
+        }
+        let root = group
+            .members()
+            .iter()
+            .position(|&rank| rank == batch.root as usize)
+            .ok_or_else(|| Error::Invalid(format!("rank {} is not in this process set", batch.root)))?;
+        if root == group.rank() && tensor.source != tensor.target.cast_const() {
+            // SAFETY: the submitter's input and output are that long and lie apart.
+            unsafe { std::ptr::copy_nonoverlapping(tensor.source, tensor.target, len) };
+        }
+        // SAFETY: the output is the submitter's to give until the operation is finished.
+        let buffer = unsafe { std::slice::from_raw_parts_mut(tensor.target, len) };
+        group.broadcast(buffer, root)?;
+    }
+    Ok(())
+}
+
+fn alltoall(group: &mut Group, entries: &[Entry]) -> Result<(), Error> {
+    for entry in entries.iter().flatten() {
+        let (operation, index) = entry;
+        let Some(tensor) = operation.what.tensors.get(*index) else { continue };
+        let even = || vec![tensor.rows() / group.size(); group.size()];
+        let sent = operation.what.splits.clone().unwrap_or_else(even);
+        let me = group.rank();
+        let received: Vec<usize> =
+            exchange(group, &sent)?.iter().map(|row| row.get(me).copied().unwrap_or(0)).collect();
+        let row_bytes = tensor.row_elements() * tensor.dtype.size();
+        let bytes = |rows: &[usize]| rows.iter().map(|rows| rows * row_bytes).collect::<Vec<_>>();
+        let buffer = Buffer::new(received.iter().sum::<usize>() * row_bytes);
+        let sent_bytes = bytes(&sent);
+        // SAFETY: as in `allreduce`; the splits were checked against the rows before they were submitted.
+        let (input, output) = unsafe {
+            (
+                std::slice::from_raw_parts(non_null(tensor.source), sent_bytes.iter().sum()),
+                std::slice::from_raw_parts_mut(buffer.as_ptr(), buffer.len()),
+            )
+        };
+        group.alltoall(input, &sent_bytes, output, &bytes(&received))?;
+        let mut shape = tensor.shape.clone();
+        shape[0] = received.iter().sum::<usize>() as u64;
+        operation.record(|finished| {
+            finished.rows[*index] = Some(Rows { buffer, shape });
+            finished.received = received;
+        });
+    }
+    Ok(())
+}
+
+/// Frameworks give null for tensors without elements, which a slice may not begin at.
+fn non_null(pointer: *const u8) -> *const u8 {
+    if pointer.is_null() { std::ptr::dangling() } else { pointer }
+}

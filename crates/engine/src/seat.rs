@@ -1,0 +1,485 @@
+//! This rank's seat in one process set: negotiates, and carries out what was decided.
+//!
+//! A seat has a thread of its own, so sets never wait for each other. What decides and moves bytes (the [`Core`]) is behind a
+//! lock that any thread may hold:
+//!
+//! * A submitter never waits for it. It leaves the operation in the inbox and, if the core is free, also announces it to
+//!   the other ranks. If that makes something ready, it rings for the seat's thread.
+//! * A caller that waits takes the core if it is free and does the thread's work itself: a lone blocking call negotiates and
+//!   reduces where it is called, without a change of threads. After a bounded time without news it lets go and sleeps.
+//! * The thread does what nobody else does, and sleeps on a bell that peers ring only while this rank has something pending.
+//!
+//! Whoever lets go of the core looks at the inbox once more afterwards, since a submitter that found the core taken relies
+//! on it.
+
+use std::collections::HashSet;
+use std::sync::atomic::{AtomicBool, Ordering, fence};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use ronde_collective::{Bell, Group, Sleeper, Tree};
+
+use crate::common::{Common, WORLD};
+use crate::error::Error;
+use crate::execute::{self, Entry};
+use crate::negotiation::{Batch, Decision, Item, Negotiator, Request, Ticket, Topology};
+use crate::operation::Operation;
+use crate::tickets::Tickets;
+
+/// How long a waiting caller looks for news before it sleeps. Falling asleep and being woken costs about as much.
+const SPIN: Duration = Duration::from_micros(50);
+/// A waiting caller looks up this often to see whether it should stop waiting (Ctrl-C).
+const LOOK_UP: Duration = Duration::from_millis(100);
+
+/// See the module's text.
+pub(crate) struct Seat {
+    pub(crate) id: u32,
+    /// Ranks of the job, ascending.
+    pub(crate) members: Vec<usize>,
+    common: Arc<Common>,
+    inbox: Mutex<Inbox>,
+    /// Whether the inbox holds something.
+    fresh: AtomicBool,
+    core: Mutex<Core>,
+    bell: Bell,
+    stop: AtomicBool,
+    spin: Duration,
+    thread: Mutex<Option<JoinHandle<()>>>,
+}
+
+#[derive(Default)]
+struct Inbox {
+    queue: Vec<Arc<Operation>>,
+    /// Names in flight on this rank.
+    names: HashSet<Arc<str>>,
+    /// Why nothing more is taken.
+    closed: Option<Error>,
+}
+
+/// What negotiates and moves bytes.
+struct Core {
+    negotiator: Negotiator,
+    tree: Tree,
+    group: Group,
+    tickets: Tickets,
+}
+
+impl Seat {
+    /// Takes this rank's seat. Collective over the members; `number` is used for no other set of the job.
+    pub(crate) fn take(
+        common: &Arc<Common>,
+        id: u32,
+        number: u64,
+        members: &[usize],
+    ) -> Result<Arc<Seat>, Error> {
+        let (tree, sleeper, bell) = common.fabric.control(number, members)?;
+        let mut group = common.fabric.group(number, members)?;
+        if id == WORLD {
+            common.watch.compare_clocks(&mut group)?;
+        }
+        let topology = Topology {
+            me: group.rank(),
+            members: members.to_vec(),
+            hosts: tree.hosts().to_vec(),
+            host_names: members.iter().map(|&rank| common.fabric.host_of(rank)).collect(),
+        };
+        let neighbours = tree.hosts().iter().find(|host| host.contains(&group.rank())).map_or(1, Vec::len);
+        let cores = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
+        let negotiator = Negotiator::new(topology, common.negotiation());
+        let seat = Arc::new(Seat {
+            id,
+            members: members.to_vec(),
+            common: common.clone(),
+            inbox: Mutex::default(),
+            fresh: AtomicBool::new(false),
+            core: Mutex::new(Core { negotiator, tree, group, tickets: Tickets::default() }),
+            bell,
+            stop: AtomicBool::new(false),
+            spin: if neighbours > cores { Duration::ZERO } else { SPIN },
+            thread: Mutex::new(None),
+        });
+        let thread = {
+            let seat = seat.clone();
+            std::thread::Builder::new()
+                .name(format!("ronde-set-{id}"))
+                .spawn(move || seat.attend(&sleeper))
+                .map_err(|error| Error::Invalid(format!("starting a thread: {error}")))?
+        };
+        *locked(&seat.thread) = Some(thread);
+        Ok(seat)
+    }
+
+    /// Whether this rank is a member.
+    pub(crate) fn includes(&self, rank: usize) -> bool {
+        self.members.binary_search(&rank).is_ok()
+    }
+
+    /// Puts an operation in flight. Never waits for other ranks.
+    pub(crate) fn submit(&self, operation: Arc<Operation>) -> Result<(), Error> {
+        {
+            let mut inbox = locked(&self.inbox);
+            if let Some(error) = &inbox.closed {
+                return Err(error.clone());
+            }
+            for (index, name) in operation.names.iter().enumerate() {
+                if !inbox.names.insert(name.clone()) {
+                    for taken_back in &operation.names[..index] {
+                        inbox.names.remove(taken_back);
+                    }
+                    return Err(Error::Invalid(format!(
+                        "an operation named \"{name}\" is in flight on this rank already; wait for it, or give \
+                         this one another name"
+                    )));
+                }
+            }
+            self.common.submitted(&operation);
+            inbox.queue.push(operation);
+        }
+        self.fresh.store(true, Ordering::SeqCst);
+        self.stir();
+        Ok(())
+    }
+
+    /// Announces what lies in the inbox, if nobody else is about to.
+    fn stir(&self) {
+        loop {
+            // Against the holder's unlocking and then looking at `fresh`: one of both sees the other.
+            fence(Ordering::SeqCst);
+            if !self.fresh.load(Ordering::SeqCst) {
+                return;
+            }
+            let Some(mut core) = self.try_core() else { return };
+            match self.settle(&mut core) {
+                Ok(true) => self.bell.ring(),
+                Ok(false) => {}
+                Err(error) => self.close(&mut core, &error),
+            }
+        }
+    }
+
+    /// Waits until an operation of this set is finished.
+    pub(crate) fn wait(&self, operation: &Operation) -> Result<(), Error> {
+        loop {
+            if operation.is_done() {
+                return Ok(());
+            }
+            if let Some(mut core) = self.try_core() {
+                self.drive(&mut core, operation);
+                drop(core);
+                self.stir();
+            } else {
+                self.look(operation);
+            }
+            if operation.is_done() {
+                return Ok(());
+            }
+            operation.sleep(LOOK_UP);
+            if !operation.is_done() && self.common.interrupted() {
+                return Err(Error::Interrupted);
+            }
+        }
+    }
+
+    /// Somebody else works for this caller: looks for its end for a moment.
+    fn look(&self, operation: &Operation) {
+        let start = Instant::now();
+        while start.elapsed() < self.spin && !operation.is_done() {
+            for _ in 0..64 {
+                std::hint::spin_loop();
+            }
+        }
+    }
+
+    /// Works until `operation` is finished or there has been no news for a while.
+    fn drive(&self, core: &mut Core, operation: &Operation) {
+        core.tree.attend(false);
+        let mut quiet: Option<Instant> = None;
+        loop {
+            match self.step(core) {
+                Err(error) => return self.close(core, &error),
+                Ok(true) => quiet = None,
+                Ok(false) if quiet.get_or_insert_with(Instant::now).elapsed() >= self.spin => {
+                    match self.settle(core) {
+                        Ok(false) => return,
+                        Ok(true) => quiet = None,
+                        Err(error) => return self.close(core, &error),
+                    }
+                }
+                Ok(false) => std::hint::spin_loop(),
+            }
+            if operation.is_done() {
+                break;
+            }
+        }
+        match self.settle(core) {
+            Ok(true) => self.bell.ring(),
+            Ok(false) => {}
+            Err(error) => self.close(core, &error),
+        }
+    }
+
+    /// The seat's thread.
+    fn attend(&self, sleeper: &Sleeper) {
+        self.common.pin_thread();
+        loop {
+            let limit = {
+                let mut core = locked(&self.core);
+                if self.is_closed() {
+                    return;
+                }
+                match self.work(&mut core) {
+                    Ok(limit) => limit,
+                    Err(error) => return self.close(&mut core, &error),
+                }
+            };
+            fence(Ordering::SeqCst);
+            if self.fresh.load(Ordering::SeqCst) {
+                continue;
+            }
+            if self.stop.load(Ordering::SeqCst) {
+                return;
+            }
+            if let Err(error) = sleeper.sleep(limit) {
+                let mut core = locked(&self.core);
+                // What was decided before the loss may still be complete.
+                let error = self.work(&mut core).map_or_else(|error| error, |_| Error::from(error));
+                return self.close(&mut core, &error);
+            }
+        }
+    }
+
+    /// Does everything there is to do; returns for how long there is nothing more.
+    fn work(&self, core: &mut Core) -> Result<Option<Duration>, Error> {
+        loop {
+            while self.step(core)? {}
+            if !self.settle(core)? {
+                return Ok(core.negotiator.next_tick().map(|tick| tick.saturating_sub(self.common.now())));
+            }
+        }
+    }
+
+    /// One turn: takes in what has come, decides, and carries out. Returns whether anything happened.
+    fn step(&self, core: &mut Core) -> Result<bool, Error> {
+        let taken = self.take_in(core);
+        core.negotiator.advance(self.common.now());
+        let sent = self.flush(core);
+        let mut moved = matches!(taken, Ok(true));
+        while let Some(decision) = core.negotiator.next() {
+            moved = true;
+            self.carry_out(core, decision)?;
+        }
+        sent?;
+        taken?;
+        if !moved
+            && !core.negotiator.is_idle()
+            && let Some(gone) = core.tree.left()
+        {
+            return Err(self.common.departed(self.members[gone]));
+        }
+        Ok(moved)
+    }
+
+    /// Announces and listens without deciding, and sets whether peers have to ring. Returns whether there is something to do.
+    fn settle(&self, core: &mut Core) -> Result<bool, Error> {
+        loop {
+            let taken = self.take_in(core);
+            self.flush(core)?;
+            taken?;
+            if core.negotiator.is_due(self.common.now()) {
+                return Ok(true);
+            }
+            core.tree.attend(core.tree.parent().is_some() || core.negotiator.wants_children());
+            if !core.tree.has_news() && !self.fresh.load(Ordering::SeqCst) {
+                return Ok(!core.negotiator.is_idle() && core.tree.left().is_some());
+            }
+        }
+    }
+
+    /// Hands the negotiation what was submitted here and what came from others.
+    fn take_in(&self, core: &mut Core) -> Result<bool, Error> {
+        let mut moved = false;
+        if self.fresh.swap(false, Ordering::SeqCst) {
+            let queue = std::mem::take(&mut locked(&self.inbox).queue);
+            for operation in queue {
+                moved = true;
+                let requests: Vec<(Request, Ticket)> = operation
+                    .requests()
+                    .enumerate()
+                    .map(|(index, request)| (request, core.tickets.issue((operation.clone(), index))))
+                    .collect();
+                let tickets: Vec<Ticket> = requests.iter().map(|(_, ticket)| *ticket).collect();
+                if let Err(refused) = core.negotiator.submit_all(self.common.now(), requests) {
+                    for ticket in tickets {
+                        core.tickets.redeem(ticket);
+                    }
+                    self.refuse(&operation, &Error::Invalid(refused.to_string()));
+                }
+            }
+        }
+        let mut garbled = None;
+        let negotiator = &mut core.negotiator;
+        let now = self.common.now();
+        moved |= core.tree.pump(|from, frame| {
+            if let Err(error) = negotiator.receive(now, from, frame) {
+                garbled = Some(error);
+            }
+        })?;
+        match garbled {
+            Some(error) => Err(Error::ShutDown(error.to_string())),
+            None => Ok(moved),
+        }
+    }
+
+    fn flush(&self, core: &mut Core) -> Result<(), Error> {
+        while let Some((to, frame)) = core.negotiator.outgoing() {
+            core.tree.send(to, &frame)?;
+        }
+        Ok(())
+    }
+
+    fn carry_out(&self, core: &mut Core, decision: Decision) -> Result<(), Error> {
+        match decision {
+            Decision::Run(batch) => self.run(core, &batch)?,
+            Decision::Fail { tickets, text } => {
+                let error = Error::Mismatch(text);
+                for ticket in tickets {
+                    self.end(core, ticket, Some(&error));
+                }
+            }
+            Decision::Done { ticket } => {
+                let closes = self.end(core, ticket, None);
+                if closes {
+                    return Err(self.common.removed(self.id));
+                }
+            }
+            Decision::Joined { ticket, last } => {
+                if let Some((operation, _)) = core.tickets.redeem(ticket) {
+                    operation.record(|finished| finished.last_joined = Some(last));
+                    self.forget_names([&*operation]);
+                    operation.end_item(None);
+                }
+            }
+            Decision::AddSet { ticket, ranks, id } => {
+                let added = self.common.open_set(id, &ranks);
+                if let Some((operation, _)) = core.tickets.redeem(ticket) {
+                    operation.record(|finished| finished.set = Some(id));
+                    self.forget_names([&*operation]);
+                    operation.end_item(added.as_ref().err());
+                }
+                added?;
+            }
+            Decision::RemoveSet { ticket, id } => {
+                self.common.close_set(id);
+                self.end(core, ticket, None);
+            }
+            Decision::Stalled(report) => self.common.warn(&report.to_string()),
+            Decision::Note(text) => self.common.warn(&text),
+            Decision::Inquire => {
+                if let Some(answer) = self.common.inquiries.ask(self.id) {
+                    core.negotiator.answer(self.common.now(), answer);
+                    self.flush(core)?;
+                }
+            }
+            Decision::ShutDown { text } => return Err(Error::ShutDown(text)),
+        }
+        Ok(())
+    }
+
+    fn run(&self, core: &mut Core, batch: &Batch) -> Result<(), Error> {
+        let entries: Vec<Entry> = batch
+            .items
+            .iter()
+            .map(|item: &Item| item.ticket.and_then(|ticket| core.tickets.redeem(ticket)))
+            .collect();
+        self.common.watch.running(batch);
+        let outcome = execute::run(&mut core.group, batch, &entries, self.common.executor().as_ref());
+        self.common.watch.ran(batch, &entries);
+        let failure = outcome.as_ref().err();
+        self.forget_names(entries.iter().flatten().map(|(operation, _)| &**operation));
+        for (operation, _) in entries.iter().flatten() {
+            operation.end_item(failure);
+        }
+        match outcome {
+            // What this reduction or type cannot do, it could on no rank; the members are still level.
+            Err(Error::Invalid(_)) | Ok(()) => Ok(()),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Ends one item; tells whether its operation closes the set.
+    fn end(&self, core: &mut Core, ticket: u64, failure: Option<&Error>) -> bool {
+        let Some((operation, index)) = core.tickets.redeem(ticket) else { return false };
+        self.common.watch.decided(&operation, index);
+        self.forget_names([&*operation]);
+        operation.end_item(failure);
+        operation.closes_set
+    }
+
+    /// The caller may use the names of these operations again as soon as it sees their end.
+    fn forget_names<'a>(&self, operations: impl IntoIterator<Item = &'a Operation>) {
+        let mut inbox = locked(&self.inbox);
+        for name in operations.into_iter().flat_map(|operation| &operation.names) {
+            inbox.names.remove(name);
+        }
+    }
+
+    fn refuse(&self, operation: &Operation, error: &Error) {
+        self.forget_names([operation]);
+        operation.fail(error);
+    }
+
+    /// Passes on what this rank is doing, for the stall report that asked.
+    pub(crate) fn answer(&self, text: String) {
+        let mut core = locked(&self.core);
+        core.negotiator.answer(self.common.now(), text);
+        if let Err(error) = self.flush(&mut core) {
+            self.close(&mut core, &error);
+        }
+    }
+
+    /// From now on everything fails with `error`, what is in flight included.
+    fn close(&self, core: &mut Core, error: &Error) {
+        let waiting = {
+            let mut inbox = locked(&self.inbox);
+            if inbox.closed.is_none() {
+                inbox.closed = Some(error.clone());
+            }
+            inbox.names.clear();
+            std::mem::take(&mut inbox.queue)
+        };
+        for operation in core.tickets.redeem_all().into_iter().map(|holder| holder.0).chain(waiting) {
+            operation.fail(error);
+        }
+        self.bell.ring();
+    }
+
+    fn is_closed(&self) -> bool {
+        locked(&self.inbox).closed.is_some()
+    }
+
+    /// Ends the thread and fails what is in flight.
+    pub(crate) fn leave(&self, error: &Error) {
+        self.stop.store(true, Ordering::SeqCst);
+        self.bell.ring();
+        let thread = locked(&self.thread).take();
+        if let Some(thread) = thread.filter(|thread| thread.thread().id() != std::thread::current().id()) {
+            // A thread that panicked has said so on standard error.
+            let _ = thread.join();
+        }
+        self.close(&mut locked(&self.core), error);
+    }
+
+    fn try_core(&self) -> Option<MutexGuard<'_, Core>> {
+        match self.core.try_lock() {
+            Ok(core) => Some(core),
+            Err(TryLockError::Poisoned(poisoned)) => Some(poisoned.into_inner()),
+            Err(TryLockError::WouldBlock) => None,
+        }
+    }
+}
+
+/// A panic with a lock held is a bug; what it left behind is refused or failed, never trusted.
+fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}

@@ -1,0 +1,193 @@
+//! Operations in and out, on numbers: addresses, shapes, type and reduction codes.
+//!
+//! For all of them holds what the `SAFETY` notes lean on: `python/ronde` passes addresses of arrays and tensors that it keeps
+//! alive until it has waited for the operation; outputs are fresh or the caller's own to change. Python threads that write
+//! to an array while a collective reads it race here as they do in NumPy.
+
+use pyo3::exceptions::PyValueError;
+use pyo3::prelude::*;
+use ronde_collective::types::ReduceOp;
+use ronde_engine::{Kind, Submission, Tensor};
+
+use crate::session;
+use crate::{dtype, error};
+
+/// The reduction that one of Horovod's numbers means.
+fn reduction(code: i64) -> PyResult<ReduceOp> {
+    u8::try_from(code).ok().and_then(ReduceOp::from_code).ok_or_else(|| {
+        let known = ReduceOp::ALL.map(|op| format!("{op:?} ({})", op as u8)).join(", ");
+        PyValueError::new_err(format!("op {code} is none of {known}"))
+    })
+}
+
+fn tensor(input: usize, output: usize, shape: Vec<u64>, code: u8) -> PyResult<Tensor> {
+    Ok(Tensor {
+        source: input as *const u8,
+        target: output as *mut u8,
+        shape,
+        dtype: dtype::of_code(code)?,
+        ready: None,
+    })
+}
+
+fn submit(process_set: u32, submission: Submission) -> PyResult<u64> {
+    let engine = session::current()?;
+    // SAFETY: see the module's text.
+    unsafe { engine.submit(process_set, submission) }.map_err(|failure| error::raise(&failure))
+}
+
+/// Reduces one tensor over the set; in place where both addresses are one.
+#[pyfunction]
+#[expect(clippy::too_many_arguments, reason = "plain numbers cross faster than an object that holds them")]
+pub(crate) fn enqueue_allreduce(
+    process_set: u32,
+    name: &str,
+    input: usize,
+    output: usize,
+    shape: Vec<u64>,
+    dtype: u8,
+    op: i64,
+    prescale: f64,
+    postscale: f64,
+    priority: i32,
+) -> PyResult<u64> {
+    let tensors = vec![tensor(input, output, shape, dtype)?];
+    let op = reduction(op)?;
+    let what = Submission::new(Kind::Allreduce, name, tensors);
+    submit(process_set, Submission { op, prescale, postscale, priority, ..what })
+}
+
+type Pair = (usize, usize, Vec<u64>, u8);
+
+fn pairs(given: Vec<Pair>) -> PyResult<Vec<Tensor>> {
+    given.into_iter().map(|(input, output, shape, dtype)| tensor(input, output, shape, dtype)).collect()
+}
+
+/// Reduces several tensors as one group.
+#[pyfunction]
+pub(crate) fn enqueue_grouped_allreduce(
+    process_set: u32,
+    name: &str,
+    tensors: Vec<Pair>,
+    op: i64,
+    prescale: f64,
+    postscale: f64,
+    priority: i32,
+) -> PyResult<u64> {
+    let op = reduction(op)?;
+    let what = Submission::new(Kind::Allreduce, name, pairs(tensors)?);
+    submit(process_set, Submission { op, prescale, postscale, priority, grouped: true, ..what })
+}
+
+/// Joins everybody's tensors along the first dimension.
+#[pyfunction]
+pub(crate) fn enqueue_allgather(
+    process_set: u32,
+    name: &str,
+    tensors: Vec<(usize, Vec<u64>, u8)>,
+    grouped: bool,
+) -> PyResult<u64> {
+    let tensors = tensors
+        .into_iter()
+        .map(|(input, shape, dtype)| tensor(input, 0, shape, dtype))
+        .collect::<PyResult<_>>()?;
+    submit(process_set, Submission { grouped, ..Submission::new(Kind::Allgather, name, tensors) })
+}
+
+/// Gives everybody the root's elements.
+#[pyfunction]
+pub(crate) fn enqueue_broadcast(
+    process_set: u32,
+    name: &str,
+    input: usize,
+    output: usize,
+    shape: Vec<u64>,
+    dtype: u8,
+    root_rank: i64,
+) -> PyResult<u64> {
+    let tensors = vec![tensor(input, output, shape, dtype)?];
+    let root = usize::try_from(root_rank)
+        .map_err(|_| PyValueError::new_err(format!("root_rank {root_rank} is not a rank of this job")))?;
+    submit(process_set, Submission { root, ..Submission::new(Kind::Broadcast, name, tensors) })
+}
+
+/// Sends rows to everybody.
+#[pyfunction]
+pub(crate) fn enqueue_alltoall(
+    process_set: u32,
+    name: &str,
+    input: usize,
+    shape: Vec<u64>,
+    dtype: u8,
+    splits: Option<Vec<usize>>,
+) -> PyResult<u64> {
+    let tensors = vec![tensor(input, 0, shape, dtype)?];
+    submit(process_set, Submission { splits, ..Submission::new(Kind::Alltoall, name, tensors) })
+}
+
+/// Reduces and leaves each member its rows.
+#[pyfunction]
+pub(crate) fn enqueue_reducescatter(
+    process_set: u32,
+    name: &str,
+    tensors: Vec<Pair>,
+    op: i64,
+    prescale: f64,
+    postscale: f64,
+    grouped: bool,
+) -> PyResult<u64> {
+    let op = reduction(op)?;
+    let what = Submission::new(Kind::Reducescatter, name, pairs(tensors)?);
+    submit(process_set, Submission { op, prescale, postscale, grouped, ..what })
+}
+
+/// Ends once every member is there.
+#[pyfunction]
+pub(crate) fn enqueue_barrier(process_set: u32, name: &str) -> PyResult<u64> {
+    submit(process_set, Submission::new(Kind::Barrier, name, Vec::new()))
+}
+
+/// Says that this rank has no more data.
+#[pyfunction]
+pub(crate) fn enqueue_join(name: &str) -> PyResult<u64> {
+    submit(0, Submission::new(Kind::Join, name, Vec::new()))
+}
+
+/// Tells the members that this rank found its own arguments wrong.
+#[pyfunction]
+pub(crate) fn enqueue_fault(process_set: u32, kind: &str, name: &str, message: &str) -> PyResult<()> {
+    let kind = match kind {
+        "allreduce" => Kind::Allreduce,
+        "allgather" => Kind::Allgather,
+        "broadcast" => Kind::Broadcast,
+        "alltoall" => Kind::Alltoall,
+        "reducescatter" => Kind::Reducescatter,
+        other => return Err(PyValueError::new_err(format!("{other} is no collective"))),
+    };
+    let engine = session::current()?;
+    engine.submit_fault(process_set, kind, name, message).map_err(|failure| error::raise(&failure))
+}
+
+/// Whether an operation is finished.
+#[pyfunction]
+pub(crate) fn poll(handle: u64) -> bool {
+    session::current().map_or(true, |engine| engine.poll(handle))
+}
+
+/// Registers a process set.
+#[pyfunction]
+pub(crate) fn add_process_set(py: Python<'_>, ranks: Vec<usize>) -> PyResult<u32> {
+    session::call(py, move |engine| engine.add_set(&ranks)).map_err(|raised| error::in_init(py, raised))
+}
+
+/// Removes a process set.
+#[pyfunction]
+pub(crate) fn remove_process_set(py: Python<'_>, process_set: u32) -> PyResult<bool> {
+    session::call(py, move |engine| engine.remove_set(process_set))
+}
+
+/// All process sets with their ranks.
+#[pyfunction]
+pub(crate) fn process_sets() -> PyResult<Vec<(u32, Vec<usize>)>> {
+    Ok(session::current()?.sets())
+}
