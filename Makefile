@@ -13,7 +13,10 @@ WHEEL := dist/ronde-$(VERSION)-cp39-abi3-$(TAG)_$(shell uname -m).whl
 SOURCES := $(shell find crates python -type f ! -name '*.pyc' ! -path '*/tests/*') \
 	Cargo.toml Cargo.lock pyproject.toml README.md LICENSE tools/build-wheel tools/requirements-build.txt
 
-.PHONY: help demo wheel test test-fast lint kill-campaign bench bench-net clean
+.PHONY: help demo demo-torch wheel test test-fast test-torch lint kill-campaign bench bench-net bench-torch \
+	bench-horovod clean
+
+TORCH_ENVS := target/env/torch-newest/.installed target/env/torch-oldest/.installed
 
 help: ## list these targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -21,13 +24,19 @@ help: ## list these targets
 demo: target/env/demo/.installed ## train a small network over two ranks on this machine
 	PATH="$(CURDIR)/target/env/demo/bin:$$PATH" ronde run -np 2 python examples/digits.py
 
+demo-torch: target/env/torch-newest/.installed ## the same with PyTorch (downloads 0.5 GB once)
+	PATH="$(CURDIR)/target/env/torch-newest/bin:$$PATH" ronde run -np 2 python examples/torch_digits.py
+
 wheel: $(WHEEL) ## build the wheel into dist/
 
-test: lint $(WHEEL) target/env/test/.installed ## run all checks and tests
+test: lint $(WHEEL) target/env/test/.installed $(TORCH_ENVS) ## run all checks and tests
 	tools/test all
 
-test-fast: $(WHEEL) target/env/test/.installed ## run the tests that take minutes at most
+test-fast: $(WHEEL) target/env/test/.installed target/env/torch-newest/.installed ## run the tests that take minutes at most
 	tools/test fast
+
+test-torch: $(TORCH_ENVS) ## run the tests that need PyTorch, on the oldest and the newest
+	tools/test torch
 
 lint: ## check formatting, lints, types and licenses
 	tools/lint
@@ -40,6 +49,12 @@ bench: ## compare collectives on this machine with the peers
 
 bench-net: ## the same between hosts with limited links
 	bench/run net $(ARGS)
+
+bench-torch: ## compare training with PyTorch over two ranks with DDP and Gloo
+	bench/run torch $(ARGS)
+
+bench-horovod: ## the same, with upstream Horovod beside it (builds it once, ten minutes)
+	bench/run torch --horovod $(ARGS)
 
 clean: ## remove what was built (not the tools in the cache)
 	rm -rf target dist

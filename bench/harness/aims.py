@@ -22,6 +22,10 @@ FLOOR = "floor: copy by all ranks"
 COPY_ALONE = "copy by one thread"
 LINK = "floor: link"
 TENSOR = "tensor"
+DDP = "DDP with Gloo"
+HOROVOD = "Horovod 0.28.1"
+NO_EXCHANGE = "without exchange"
+TIME_WAITED = "time waited"
 
 
 class Measure(enum.Enum):
@@ -92,6 +96,46 @@ IN_HOST_RANKS = 2
 MEMORY_SIZE = 256 * MIB
 MEMORY_PEAK = Aim("memory, as each process sees it", (MEMORY_SIZE,), RONDE, TENSOR, Measure.BEYOND, 32 * MIB)
 MEMORY_SHARE = Aim("memory, shared pages split", (MEMORY_SIZE,), RONDE, TENSOR, Measure.BEYOND, 32 * MIB)
+
+GRADIENTS = "ResNet-50's gradients"
+SMALL = "1,000 tensors of 1 KiB"
+NAMED = "blocking allreduce, torch"
+RESNET_STEP = "ResNet-50, whole step"
+TRANSFORMER_STEP = "transformer, whole step"
+WAITING = "CPU time while waiting"
+
+# What `--only` takes for training with PyTorch; training/works.py does the works of these names.
+TRAINING_SECTIONS = {
+    "gradients": GRADIENTS,
+    "small": SMALL,
+    "named": NAMED,
+    "resnet": RESNET_STEP,
+    "transformer": TRANSFORMER_STEP,
+    "waiting": WAITING,
+}
+
+# The bytes of all parameters of the networks in training/works.py.
+_RESNET = (4 * 25_557_032,)
+_TRANSFORMER = (4 * 19_210_496,)
+_THOUSAND = (1000 * KIB,)
+
+TRAINING: tuple[Aim, ...] = (
+    Aim(GRADIENTS, _RESNET, RONDE, GLOO, Measure.FASTER, 6),
+    Aim(GRADIENTS, _RESNET, RONDE, HOROVOD, Measure.FASTER, 8),
+    Aim(SMALL, _THOUSAND, RONDE, GLOO, Measure.FASTER, 5),
+    Aim(SMALL, _THOUSAND, RONDE, HOROVOD, Measure.FASTER, 5),
+    Aim(NAMED, (4,), RONDE, GLOO, Measure.WITHIN, 1 / 20),
+    Aim(NAMED, (4,), RONDE, HOROVOD, Measure.WITHIN),
+    Aim(RESNET_STEP, _RESNET, RONDE, DDP, Measure.FASTER, 1),
+    Aim(RESNET_STEP, _RESNET, RONDE, HOROVOD, Measure.FASTER),
+    Aim(RESNET_STEP, _RESNET, RONDE, NO_EXCHANGE, Measure.WITHIN),
+    Aim(TRANSFORMER_STEP, _TRANSFORMER, RONDE, DDP, Measure.FASTER, 1),
+    Aim(TRANSFORMER_STEP, _TRANSFORMER, RONDE, HOROVOD, Measure.FASTER),
+    Aim(TRANSFORMER_STEP, _TRANSFORMER, RONDE, NO_EXCHANGE, Measure.WITHIN),
+    Aim(WAITING, (4,), RONDE, TIME_WAITED, Measure.WITHIN, 0.02),
+    Aim(WAITING, (4,), RONDE, HOROVOD, Measure.WITHIN),
+)
+TRAINING_RANKS = 2
 
 # Headers, acknowledgements and barriers come on top of the floor's bytes; whole segments
 # carry one header each on these links, so it is little. Fewer bytes than the floor means

@@ -10,13 +10,23 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from harness import environment
-from harness.aims import IN_HOST_RANKS, IN_HOST_SECTIONS, KIB, MIB, OVERSUBSCRIBED, RONDE_PYTHON
+from harness.aims import (
+    IN_HOST_RANKS,
+    IN_HOST_SECTIONS,
+    KIB,
+    MIB,
+    OVERSUBSCRIBED,
+    RONDE_PYTHON,
+    TRAINING_RANKS,
+    TRAINING_SECTIONS,
+)
 from harness.environment import SetupError
 from harness.inhost import Effort, Peers, in_host, select
 from harness.jobs import JobError, WrongPathError
 from harness.memory import memory
 from harness.multihost import DEFAULT_CASES, Case, multi_host
 from harness.report import Report
+from harness.training import training
 
 FULL = Effort(rounds=5, openmpi_launches=5, seconds=0.5)
 QUICK = Effort(rounds=1, openmpi_launches=2, seconds=0.1)
@@ -25,6 +35,9 @@ NET = Effort(rounds=2, openmpi_launches=0, seconds=2.0)
 QUICK_NET = Effort(rounds=1, openmpi_launches=0, seconds=0.5)
 QUICK_CASES = ("4x1@1gbit", "2x2@1gbit", "5+1@1gbit")
 QUICK_NET_SIZES = (MIB, 16 * MIB)
+# Training steps take a quarter of a second each.
+TRAINING = Effort(rounds=3, openmpi_launches=0, seconds=3.0)
+QUICK_TRAINING = Effort(rounds=1, openmpi_launches=0, seconds=0.3)
 BIG_MACHINE_RANKS = (2, 4, 8, 16)
 UNITS = {"": 1, "b": 1, "k": KIB, "kib": KIB, "m": MIB, "mib": MIB, "g": 1 << 30, "gib": 1 << 30}
 
@@ -68,8 +81,8 @@ def _parser() -> argparse.ArgumentParser:
     common.add_argument("--wheel", type=Path, help="the wheel to use (built by `make wheel` otherwise)")
 
     commands = parser.add_subparsers(title="commands", metavar="")
-    everything = commands.add_parser("all", parents=[common], help="host, memory, and net where root allows it")
-    everything.set_defaults(act=_all, ranks=IN_HOST_RANKS, sizes=[], only=[], case=[])
+    everything = commands.add_parser("all", parents=[common], help="host, memory, torch, and net where root allows it")
+    everything.set_defaults(act=_all, ranks=IN_HOST_RANKS, sizes=[], only=[], case=[], python=None, horovod=False)
 
     host = commands.add_parser("host", parents=[common], help="ranks on this machine")
     host.add_argument("--ranks", type=int, default=IN_HOST_RANKS)
@@ -86,6 +99,13 @@ def _parser() -> argparse.ArgumentParser:
     used.add_argument("--ranks", type=int, default=IN_HOST_RANKS)
     used.set_defaults(act=_memory)
 
+    torch = commands.add_parser("torch", parents=[common], help="training with PyTorch, ranks on this machine")
+    torch.add_argument("--ranks", type=int, default=TRAINING_RANKS)
+    torch.add_argument("--only", choices=sorted(TRAINING_SECTIONS), nargs="+", default=[], help="only these parts")
+    torch.add_argument("--python", type=Path, help="the interpreter with torch to use (made on first use otherwise)")
+    torch.add_argument("--horovod", action="store_true", help="also measure upstream Horovod, compiled on first use")
+    torch.set_defaults(act=_torch)
+
     big = commands.add_parser("gpubox", parents=[common], help="the in-host table for 2, 4, 8 and 16 ranks, offline")
     big.add_argument("--ranks", type=int, nargs="+", default=list(BIG_MACHINE_RANKS))
     big.add_argument("--sizes", type=_size, nargs="+", default=[])
@@ -96,6 +116,7 @@ def _parser() -> argparse.ArgumentParser:
 def _all(options: argparse.Namespace, report: Report) -> None:
     _host(options, report)
     _memory(options, report)
+    _torch(options, report)
     if os.geteuid() == 0:
         _net(options, report)
     else:
@@ -129,6 +150,14 @@ def _net(options: argparse.Namespace, report: Report) -> None:
 
 def _memory(options: argparse.Namespace, report: Report) -> None:
     memory(report, _ours(options, need_package=False), options.ranks)
+
+
+def _torch(options: argparse.Namespace, report: Report) -> None:
+    upstream = environment.upstream_horovod() if options.horovod else None
+    ours, python = _ours(options, need_package=True), options.python or environment.peer_python()
+    effort = _effort(options, QUICK_TRAINING if options.quick else TRAINING)
+    works = options.only or list(TRAINING_SECTIONS)
+    training(report, ours, python, upstream, works, options.ranks, effort.rounds, effort.seconds)
 
 
 def _gpubox(options: argparse.Namespace, report: Report) -> None:

@@ -1,9 +1,10 @@
 """What a benchmark needs before it can start: peers, and our own binaries.
 
-The peers' Python (numpy and torch for the CPU) is made once for each set of pins
-in the user's cache, under a temporary name that is renamed when it works, so that
-an interrupted set-up is never taken for a finished one. Our own side is built from
-this tree unless the caller names files.
+The peers' Python (numpy and torch for the CPU) is the environment that the tests with
+the newest PyTorch have too (tools/python-env). Upstream Horovod is compiled once, for
+the oldest. What is made here is kept in the user's cache, under a temporary name that
+is renamed when it works, so that an interrupted set-up is never taken for a finished
+one. Our own side is built from this tree unless the caller names files.
 """
 
 from __future__ import annotations
@@ -16,25 +17,27 @@ import subprocess
 import sys
 import tempfile
 import zipfile
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
 BENCH = Path(__file__).resolve().parent.parent
 ROOT = BENCH.parent
 
-PINS = {
-    "torch": "2.15.0",
-    "numpy": "2.4.6",
-    "filelock": "4.2.10",
-    "typing-extensions": "4.16.0",
-    "sympy": "1.14.0",
-    "mpmath": "1.4.1",
-    "networkx": "3.6.1",
-    "jinja2": "3.1.6",
-    "MarkupSafe": "3.0.4",
-    "fsspec": "2026.9.0",
-}
 OPENMPI_PACKAGES = ["openmpi-bin", "libopenmpi-dev"]
+
+HOROVOD_PINS = ["horovod==0.28.1", "cloudpickle==3.1.2", "packaging==26.3", "psutil==7.2.2", "PyYAML==6.0.3"]
+# What its set-up script imports.
+HOROVOD_BUILD_PINS = ["setuptools==65.5.0", "wheel==0.45.1"]
+HOROVOD_BUILD = {
+    "HOROVOD_WITH_GLOO": "1",
+    "HOROVOD_WITHOUT_MPI": "1",
+    "HOROVOD_WITH_PYTORCH": "1",
+    "HOROVOD_WITHOUT_TENSORFLOW": "1",
+    "HOROVOD_WITHOUT_MXNET": "1",
+    "MAKEFLAGS": "-j2",
+}
 
 
 class SetupError(Exception):
@@ -50,6 +53,14 @@ class OurBinaries:
     package: Path | None
 
 
+@dataclass(frozen=True)
+class UpstreamHorovod:
+    """The peer that we succeed: an interpreter with the torch it was compiled for, and where its package lies."""
+
+    python: Path
+    package: Path
+
+
 def say(message: str) -> None:
     """Tell the person at the terminal what goes on, apart from the report on standard output."""
     print(message, file=sys.stderr, flush=True)
@@ -63,28 +74,27 @@ def cache_dir() -> Path:
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "ronde"
 
 
-def peer_python() -> Path:
-    """Return the interpreter with numpy and torch, made on first use (0.5 GB to download)."""
-    tag = f"{sys.version_info.major}.{sys.version_info.minor}"
-    recipe = repr((tag, sorted(PINS.items()), (BENCH / "stub_cuda.py").read_text()))
-    home = cache_dir() / f"bench-{hashlib.sha256(recipe.encode()).hexdigest()[:12]}"
-    python = home / "bin" / "python"
-    if python.exists():
-        return python
-    say(f"making the peers' environment in {home} (numpy and torch, about 0.5 GB to download)")
-    home.parent.mkdir(parents=True, exist_ok=True)
-    scratch = Path(tempfile.mkdtemp(prefix=f"{home.name}.", dir=home.parent))
-    try:
-        _run([sys.executable, "-m", "venv", scratch])
-        installer = [scratch / "bin" / "python", "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
-        _run([*installer, "--no-deps", *(f"{name}=={version}" for name, version in PINS.items())])
-        site = scratch / "lib" / f"python{tag}" / "site-packages"
-        _run([sys.executable, BENCH / "stub_cuda.py", site / "torch"])
-        _run([scratch / "bin" / "python", "-c", "import numpy, torch.distributed; torch.zeros(2).sum()"])
-        _move_into_place(scratch, home)
-    finally:
-        shutil.rmtree(scratch, ignore_errors=True)
-    return python
+@functools.cache
+def peer_python(name: str = "torch-newest") -> Path:
+    """Return the interpreter of an environment with numpy and torch, made on first use (0.5 GB to download)."""
+    made = _run([ROOT / "tools" / "python-env", name], env={"PYTHON": sys.executable}, keep_output=True)
+    return Path(made.strip()) / "bin" / "python"
+
+
+def upstream_horovod() -> UpstreamHorovod:
+    """Return upstream Horovod, compiled on first use for the oldest torch: with newer ones it does not compile."""
+    python = peer_python("torch-oldest")
+    recipe = repr((str(python), HOROVOD_PINS, HOROVOD_BUILD_PINS, sorted(HOROVOD_BUILD.items())))
+    home = cache_dir() / f"bench-horovod-{hashlib.sha256(recipe.encode()).hexdigest()[:12]}"
+    if not home.exists():
+        say(f"compiling upstream Horovod into {home} (about 8 minutes of processor time)")
+        install = [python, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--no-deps", "--target"]
+        with _made_whole(home) as scratch, tempfile.TemporaryDirectory() as build:
+            _run([*install, build, *HOROVOD_BUILD_PINS])
+            env = {**HOROVOD_BUILD, "PYTHONPATH": build}
+            _run([*install, scratch, "--no-build-isolation", *HOROVOD_PINS], env=env)
+            _run([python, "-c", "import horovod.torch as hvd; hvd.init()"], env={"PYTHONPATH": str(scratch)})
+    return UpstreamHorovod(python, home)
 
 
 @functools.cache
@@ -144,32 +154,38 @@ def _unpacked_wheel(wheel: Path | None) -> Path:
         raise SetupError(f"there is no wheel {wheel}")
     target = cache_dir() / f"bench-wheel-{hashlib.sha256(wheel.read_bytes()).hexdigest()[:12]}"
     if not target.exists():
-        target.parent.mkdir(parents=True, exist_ok=True)
-        scratch = Path(tempfile.mkdtemp(prefix=f"{target.name}.", dir=target.parent))
-        try:
-            with zipfile.ZipFile(wheel) as archive:
-                archive.extractall(scratch)
-            _move_into_place(scratch, target)
-        finally:
-            shutil.rmtree(scratch, ignore_errors=True)
+        with _made_whole(target) as scratch, zipfile.ZipFile(wheel) as archive:
+            archive.extractall(scratch)
     return target
 
 
-def _move_into_place(scratch: Path, target: Path) -> None:
+@contextmanager
+def _made_whole(target: Path) -> Iterator[Path]:
+    """Give a folder to fill, which becomes `target` if that ends without an error and is removed otherwise."""
+    target.parent.mkdir(parents=True, exist_ok=True)
+    scratch = Path(tempfile.mkdtemp(prefix=f"{target.name}.", dir=target.parent))
     try:
-        scratch.rename(target)
-    except OSError:
-        # Somebody else finished the same work first; theirs is as good.
-        if not target.exists():
-            raise
+        yield scratch
+        try:
+            scratch.rename(target)
+        except OSError:
+            # Somebody else finished the same work first; theirs is as good.
+            if not target.exists():
+                raise
+    finally:
+        shutil.rmtree(scratch, ignore_errors=True)
 
 
-def _run(command: list[object], cwd: Path | None = None) -> None:
+def _run(
+    command: list[object], cwd: Path | None = None, env: Mapping[str, str] | None = None, keep_output: bool = False
+) -> str:
+    """Run a command and return its output where that is wanted; what tools say otherwise is not part of the report."""
     words = [str(part) for part in command]
+    output = subprocess.PIPE if keep_output else sys.stderr
     try:
-        # What tools say while they work is not part of the report.
-        subprocess.run(words, check=True, cwd=cwd, stdout=sys.stderr)
+        done = subprocess.run(words, check=True, cwd=cwd, env={**os.environ, **(env or {})}, stdout=output, text=True)
     except FileNotFoundError:
         raise SetupError(f"{words[0]} is not installed; it was needed for: {' '.join(words)}") from None
     except subprocess.CalledProcessError as error:
         raise SetupError(f"failed with status {error.returncode}: {' '.join(words)}") from None
+    return done.stdout or ""

@@ -117,7 +117,7 @@ def _tools(ground: Ground, ours: OurBinaries, peers: Peers, seconds: float, rank
         RONDE: probe("allreduce", "--via", "world"),
         GLOO: lambda sizes: jobs.run_gloo(ground, layout, peers.python, seconds, sizes),
         FLOOR: probe("copy"),
-        RONDE_JOB: probe("allreduce", "--via", "job"),
+        RONDE_JOB: probe("allreduce", "--via", "engine"),
         COPY_ALONE: probe("copy", "--alone"),
     }
     if ours.package is not None:

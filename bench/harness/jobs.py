@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import secrets
 import subprocess
 from collections.abc import Iterable, Iterator, Sequence
@@ -15,13 +16,15 @@ from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from contextlib import contextmanager
 from pathlib import Path
 
-from harness.environment import BENCH, OurBinaries
+from harness.environment import BENCH, OurBinaries, UpstreamHorovod
 from harness.figures import Line
 from harness.ground import Ground, Layout, Place
 
 DEADLINE_SECONDS = 900.0
 GRACE_SECONDS = 5.0
 LAST_WORDS = 2000
+# Upstream's launcher says before each line whose it is.
+LABEL = re.compile(r"^\[\d+\]<stdout>:")
 
 
 class JobError(Exception):
@@ -64,9 +67,13 @@ def run_ronde(ground: Ground, layout: Layout, ours: OurBinaries, command: Sequen
 
 
 def run_gloo(ground: Ground, layout: Layout, python: Path, seconds: float, sizes: Sequence[int]) -> list[Line]:
-    """Run torch.distributed with Gloo."""
+    """Run the allreduce of torch.distributed with Gloo."""
+    return run_torch("Gloo", ground, layout, [python, "-m", "peers.gloo", "--seconds", seconds, *sizes])
+
+
+def run_torch(who: str, ground: Ground, layout: Layout, command: Sequence[object]) -> list[Line]:
+    """Run any command as ranks that torch.distributed can bring together, as torchrun would."""
     port = ground.free_port()
-    command = [python, "-m", "peers.gloo", "--seconds", seconds, *sizes]
     processes = [
         ground.popen(
             place.host,
@@ -84,7 +91,15 @@ def run_gloo(ground: Ground, layout: Layout, python: Path, seconds: float, sizes
         )
         for place in layout.places()
     ]
-    return _collect("Gloo", processes)
+    return _collect(who, processes)
+
+
+def run_horovod(ground: Ground, ranks: int, peer: UpstreamHorovod, words: Sequence[object]) -> list[Line]:
+    """Run a Python module as the ranks of an upstream Horovod job on this machine."""
+    start = "from horovod.runner.launch import run_commandline; run_commandline()"
+    command = [peer.python, "-c", start, "-np", ranks, "--gloo", peer.python, *words]
+    env = {"PYTHONPATH": f"{BENCH}{os.pathsep}{peer.package}", "OMP_NUM_THREADS": "1"}
+    return _collect("Horovod", [ground.popen(1, command, env)])
 
 
 def run_openmpi(ground: Ground, ranks: int, program: Path, seconds: float, sizes: Sequence[int]) -> list[Line]:
@@ -182,5 +197,5 @@ def _collect(who: str, processes: Sequence[subprocess.Popen[str]]) -> list[Line]
                         raise JobError(f"{who}: process {number} failed with status {status}: {said}")
         finally:
             _end(processes, pending)
-    lines = [line for number in sorted(outputs) for line in outputs[number].splitlines() if line.startswith("{")]
-    return [json.loads(line) for line in lines]
+    lines = [LABEL.sub("", line) for number in sorted(outputs) for line in outputs[number].splitlines()]
+    return [json.loads(line) for line in lines if line.startswith("{")]

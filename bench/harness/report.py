@@ -155,7 +155,7 @@ def format_size(size: float) -> str:
     """Write bytes in the largest unit that fits."""
     for unit, name in ((MIB, "MiB"), (KIB, "KiB")):
         if size >= unit:
-            return f"{size / unit:.3g} {name}" if size % unit == 0 else f"{size / unit:.1f} {name}"
+            return f"{size / unit:.0f} {name}" if size % unit == 0 else f"{size / unit:.1f} {name}"
     return f"{size:.0f} B"
 
 

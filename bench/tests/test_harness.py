@@ -8,19 +8,22 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from harness import jobs
-from harness.aims import GLOO, KIB, MIB, OPEN_MPI, RONDE, Aim, Measure
+from harness.aims import DDP, GLOO, KIB, MIB, OPEN_MPI, RONDE, TIME_WAITED, Aim, Measure
 from harness.cli import main
-from harness.environment import SetupError
+from harness.environment import SetupError, _made_whole
 from harness.figures import Figures
 from harness.ground import Layout
 from harness.inhost import select
 from harness.multihost import Case
 from harness.report import Report, Row, format_size
+from harness.training import add_training
+from harness.training import measure as measure_training
 from peers.timed import exact_calls, measure
 
 
@@ -108,7 +111,8 @@ def test_sizes_narrow_the_aims_down() -> None:
 
 
 def test_sizes_are_written_in_their_largest_unit() -> None:
-    assert [format_size(size) for size in (4, 4 * KIB, 64 * MIB)] == ["4 B", "4 KiB", "64 MiB"]
+    sizes = (4, 4 * KIB, 1000 * KIB, 64 * MIB)
+    assert [format_size(size) for size in sizes] == ["4 B", "4 KiB", "1000 KiB", "64 MiB"]
 
 
 def test_one_failing_process_ends_the_job_and_is_quoted() -> None:
@@ -120,6 +124,46 @@ def test_one_failing_process_ends_the_job_and_is_quoted() -> None:
     with pytest.raises(jobs.JobError, match=r"process 1 failed with status 1: no such luck"):
         jobs._collect("test", processes)
     assert processes[0].returncode is not None
+
+
+def test_lines_count_with_the_label_of_upstreams_launcher_and_without() -> None:
+    script = """print('{"rank": 0}\\n[1]<stdout>:{"rank": 1}\\n[1]<stderr>:{"rank": 2}\\nhello')"""
+    process = subprocess.Popen(
+        [sys.executable, "-c", script], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+    assert jobs._collect("test", [process]) == [{"rank": 0}, {"rank": 1}]
+
+
+def test_tools_take_turns_in_the_works_that_an_aim_compares_them_in() -> None:
+    launched = []
+
+    def tool(name: str) -> Callable[[str], list[dict[str, object]]]:
+        return lambda work: launched.append((work, name)) or []
+
+    measure_training({name: tool(name) for name in (RONDE, GLOO, DDP)}, ["small", "resnet"], rounds=2)
+    assert launched == [*[("small", RONDE), ("small", GLOO)] * 2, *[("resnet", RONDE), ("resnet", DDP)] * 2]
+
+
+def test_processor_time_is_compared_with_the_time_waited() -> None:
+    ranks = [{**line(rank, 10.0), "work": "waiting", "waited_us": 5000.0} for rank in (0, 1)]
+    report = Report("bench/run test")
+    add_training(report, measure_training({RONDE: lambda _work: ranks}, ["waiting"], rounds=1), ["waiting"], ranks=2)
+    assert [(row.aim.theirs, row.ratio, row.met) for row in report.rows] == [(TIME_WAITED, 0.002, True)]
+
+
+def test_a_folder_in_the_cache_is_whole_or_not_there(tmp_path: Path) -> None:
+    target = tmp_path / "entry"
+
+    def fill(*steps: Callable[[Path], object]) -> None:
+        with _made_whole(target) as scratch:
+            for step in steps:
+                step(scratch)
+
+    with pytest.raises(FileNotFoundError):
+        fill(lambda scratch: (scratch / "half").touch(), lambda scratch: (scratch / "missing").read_text())
+    assert list(tmp_path.iterdir()) == []
+    fill(lambda scratch: (scratch / "whole").touch())
+    assert [path.name for path in target.iterdir()] == ["whole"]
 
 
 def test_a_link_of_the_wrong_kind_is_refused() -> None:

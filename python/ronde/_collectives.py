@@ -1,7 +1,7 @@
 """The collectives on arrays: blocking, and without names, so every rank calls the same ones in the same order.
 
-What an array is and what kind comes back is the business of :mod:`ronde._arrays`; what the ranks do with the elements is
-the engine's, which matches calls by the names that are counted up here.
+What an array is and what kind comes back is the business of :mod:`ronde._arrays`; what the ranks do with the elements
+is the engine's, which matches calls by the names that are counted up here.
 """
 
 from __future__ import annotations
@@ -22,13 +22,26 @@ Min = 3
 Max = 4
 Product = 5
 
-# All ranks make the same calls in the same order, so a call's number is its name. The operation is not part of it: ranks
-# whose fifth call differs should hear so, not wait for each other.
+# All ranks make the same calls in the same order, so a call's number is its name. The operation is not part of it:
+# ranks whose fifth call differs should hear so, not wait for each other.
 _calls = itertools.count(1)
+
+# The arrays of operations that are still in flight because a signal handler ended the wait for them.
+_abandoned: list[tuple[_arrays.View, ...]] = []
 
 
 def _name() -> str:
-    return f"call {next(_calls)}"
+    return f"array.noname.{next(_calls)}"
+
+
+def _wait(handle: int, *arrays: _arrays.View) -> Any:
+    """Wait for an operation, whose arrays stay alive until it has ended, even if the wait ends before."""
+    try:
+        return _core.wait(handle)
+    except BaseException:
+        if not _core.poll(handle):
+            _abandoned.append(arrays)
+        raise
 
 
 def allreduce(tensor: Any, op: int = Average, prescale_factor: float = 1.0, postscale_factor: float = 1.0) -> Any:
@@ -63,20 +76,20 @@ def allreduce_(tensor: Array, op: int = Average, prescale_factor: float = 1.0, p
 
 
 def _allreduce(source: _arrays.View, result: _arrays.View, op: int, prescale: float, postscale: float) -> None:
-    _core.wait(
-        _core.enqueue_allreduce(
-            0,
-            _name(),
-            source.address,
-            result.address,
-            source.shape,
-            source.dtype,
-            op,
-            prescale,
-            postscale,
-            0,
-        )
+    handle = _core.enqueue_allreduce(
+        0,
+        _name(),
+        source.address,
+        result.address,
+        source.shape,
+        source.dtype,
+        op,
+        prescale,
+        postscale,
+        0,
+        True,
     )
+    _wait(handle, source, result)
 
 
 def allgather(tensor: Any) -> Any:
@@ -89,8 +102,8 @@ def allgather(tensor: Any) -> Any:
     """
     source = _arrays.readable(tensor)
     shape = source.shape or (1,)
-    handle = _core.enqueue_allgather(0, _name(), [(source.address, shape, source.dtype)], False)
-    [(capsule, shape)] = _core.wait(handle)
+    handle = _core.enqueue_allgather(0, _name(), [(source.address, shape, source.dtype)], False, True)
+    [(capsule, shape)] = _wait(handle, source)
     return _arrays.adopt(source, capsule, shape)
 
 
@@ -127,7 +140,8 @@ def _broadcast(source: _arrays.View, result: _arrays.View, root_rank: int) -> No
     name = _name()
     if not 0 <= root_rank < size:
         raise _fault("broadcast", name, f"root_rank {root_rank} is not a rank of this job, which has {size}")
-    _core.wait(_core.enqueue_broadcast(0, name, source.address, result.address, source.shape, source.dtype, root_rank))
+    handle = _core.enqueue_broadcast(0, name, source.address, result.address, source.shape, source.dtype, root_rank)
+    _wait(handle, source, result)
 
 
 def reducescatter(tensor: Any, op: int = Average, prescale_factor: float = 1.0, postscale_factor: float = 1.0) -> Any:
@@ -148,7 +162,8 @@ def reducescatter(tensor: Any, op: int = Average, prescale_factor: float = 1.0, 
     each, more = divmod(source.rows, size)
     result = _arrays.empty(source, (each + (rank < more), *source.shape[1:]))
     tensors = [(source.address, result.address, source.shape, source.dtype)]
-    _core.wait(_core.enqueue_reducescatter(0, name, tensors, op, prescale_factor, postscale_factor, False))
+    handle = _core.enqueue_reducescatter(0, name, tensors, op, prescale_factor, postscale_factor, False, True)
+    _wait(handle, source, result)
     return result.holder
 
 
@@ -172,8 +187,8 @@ def alltoall(tensor: Any, splits: Sequence[int] | None = None) -> Any:
         sent = _splits(splits, source.rows, _core.rank_and_size()[1])
     except ValueError as error:
         raise _fault("alltoall", name, str(error)) from None
-    handle = _core.enqueue_alltoall(0, name, source.address, source.shape, source.dtype, sent)
-    capsule, shape, received = _core.wait(handle)
+    handle = _core.enqueue_alltoall(0, name, source.address, source.shape, source.dtype, sent, True)
+    capsule, shape, received = _wait(handle, source)
     result = _arrays.adopt(source, capsule, shape)
     return result if splits is None else (result, _arrays.integers(source, received))
 
@@ -184,7 +199,7 @@ def barrier() -> None:
     >>> import ronde
     >>> ronde.init(); ronde.barrier()
     """
-    _core.wait(_core.enqueue_barrier(0, _name()))
+    _core.wait(_core.enqueue_barrier(0, _name(), True))
 
 
 def _fault(operation: str, name: str, message: str) -> ValueError:

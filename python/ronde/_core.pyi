@@ -57,8 +57,9 @@ def dtype_code(name: str) -> int: ...
 def describe_array(array: Any) -> tuple[int, int, int, bool] | None: ...
 def describe_dlpack(capsule: Any) -> tuple[int, list[int], int, bool, bool]: ...
 
-# Operations return a handle at once. Without a job, or after a failure, they raise HorovodInternalError; ValueError if the
-# name is in flight already, the process set is unknown or this rank is not in it, or arguments do not fit together.
+# Operations return a handle at once. Without a job, or after a failure, they raise HorovodInternalError; ValueError if
+# the name is in flight already, the process set is unknown or this rank is not in it, or arguments do not fit together.
+# With ``awaited`` the caller waits for the operation right away, which spares a change of threads.
 def enqueue_allreduce(
     process_set: int,
     name: str,
@@ -70,6 +71,7 @@ def enqueue_allreduce(
     prescale: float,
     postscale: float,
     priority: int,
+    awaited: bool = False,
 ) -> int: ...
 
 # Tensors of a group: input, output, shape, dtype.
@@ -81,15 +83,29 @@ def enqueue_grouped_allreduce(
     prescale: float,
     postscale: float,
     priority: int,
+    awaited: bool = False,
 ) -> int: ...
 def enqueue_allgather(
-    process_set: int, name: str, tensors: Sequence[tuple[int, Sequence[int], int]], grouped: bool
+    process_set: int, name: str, tensors: Sequence[tuple[int, Sequence[int], int]], grouped: bool, awaited: bool = False
 ) -> int: ...
 def enqueue_broadcast(
-    process_set: int, name: str, input: int, output: int, shape: Sequence[int], dtype: int, root_rank: int
+    process_set: int,
+    name: str,
+    input: int,
+    output: int,
+    shape: Sequence[int],
+    dtype: int,
+    root_rank: int,
+    awaited: bool = False,
 ) -> int: ...
 def enqueue_alltoall(
-    process_set: int, name: str, input: int, shape: Sequence[int], dtype: int, splits: list[int] | None
+    process_set: int,
+    name: str,
+    input: int,
+    shape: Sequence[int],
+    dtype: int,
+    splits: list[int] | None,
+    awaited: bool = False,
 ) -> int: ...
 def enqueue_reducescatter(
     process_set: int,
@@ -99,16 +115,17 @@ def enqueue_reducescatter(
     prescale: float,
     postscale: float,
     grouped: bool,
+    awaited: bool = False,
 ) -> int: ...
-def enqueue_barrier(process_set: int, name: str) -> int: ...
-def enqueue_join(name: str) -> int: ...
+def enqueue_barrier(process_set: int, name: str, awaited: bool = False) -> int: ...
+def enqueue_join(name: str, awaited: bool = False) -> int: ...
 
 # This rank found its own arguments wrong: the operation fails on every rank of the set instead of waiting for this one.
 def enqueue_fault(process_set: int, kind: str, name: str, message: str) -> None: ...
 def poll(handle: int) -> bool: ...
 
-# None for operations with given outputs and for unknown handles; for an allgather a list of (DLPack capsule of bytes or None,
-# shape); for an alltoall (capsule or None, shape, rows received from each); for a join the rank that joined last.
+# None for operations with given outputs and for unknown handles; for an allgather a list of (DLPack capsule of bytes or
+# None, shape); for an alltoall (capsule or None, shape, rows received from each); for a join the rank that joined last.
 def wait(handle: int) -> Any: ...
 def add_process_set(ranks: list[int]) -> int: ...
 def remove_process_set(process_set: int) -> bool: ...

@@ -7,6 +7,7 @@ import os
 import sys
 import threading
 import time
+from pathlib import Path
 from types import TracebackType
 from typing import Any
 
@@ -23,7 +24,8 @@ def init(process_sets: list[list[int]] | None = None, dynamic: bool = False) -> 
     """Join the job that started this process; without one, become a job of size 1.
 
     Waits until all ranks are there. ``process_sets`` are registered on the way, the same ones on every rank; with
-    ``dynamic`` more may be added later. Does nothing if this process has joined already; ``shutdown`` is called at exit.
+    ``dynamic`` more may be added later. Does nothing if this process has joined already; ``shutdown`` is called at
+    exit.
 
     >>> import ronde
     >>> ronde.init()
@@ -59,7 +61,7 @@ def _tell_others_of_exceptions() -> None:
 def _in_words(kind: type[BaseException], value: BaseException, trace: TracebackType | None) -> str:
     while trace is not None and trace.tb_next is not None:
         trace = trace.tb_next
-    where = "" if trace is None else f" ({os.path.basename(trace.tb_frame.f_code.co_filename)}:{trace.tb_lineno})"
+    where = "" if trace is None else f" ({Path(trace.tb_frame.f_code.co_filename).name}:{trace.tb_lineno})"
     return f"it raised {kind.__name__}: {value}{where}"
 
 
@@ -71,17 +73,16 @@ def _answer(inquiries: Any) -> None:
 
 def _whereabouts() -> str:
     """Return the innermost lines of the main thread that belong to the script, and how busy the process is."""
-    began, used = time.monotonic(), time.process_time()
-    frame = sys._current_frames().get(threading.main_thread().ident or 0)
-    innermost = frame
+    innermost = frame = sys._current_frames().get(threading.main_thread().ident or 0)
     while frame is not None and "site-packages" in frame.f_code.co_filename and frame.f_back is not None:
         frame = frame.f_back
+    place = "its main thread has ended"
+    if frame is not None and innermost is not None:
+        place = f"is in {innermost.f_code.co_name} ({Path(frame.f_code.co_filename).name}:{frame.f_lineno})"
+    began, used = time.monotonic(), time.process_time()
     time.sleep(0.1)
     busy = 100 * (time.process_time() - used) / (time.monotonic() - began)
-    if frame is None or innermost is None:
-        return f"its main thread has ended; its process uses {busy:.0f} % of a core"
-    name = innermost.f_code.co_name
-    return f"is in {name} ({os.path.basename(frame.f_code.co_filename)}:{frame.f_lineno}); its process uses {busy:.0f} % of a core"
+    return f"{place}; its process uses {busy:.0f} % of a core"
 
 
 def shutdown() -> None:

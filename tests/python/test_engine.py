@@ -123,7 +123,7 @@ def stalls_for_good() -> None:
     ronde.init()
     ronde.barrier()
     if ronde.rank() == 0:
-        with pytest.raises(ronde.HorovodInternalError, match="stall|waited"):
+        with pytest.raises(ronde.HorovodInternalError, match=r"stall|waited"):
             ronde.allreduce(np.ones(2))
     else:
         while True:
@@ -134,9 +134,7 @@ def stalls_for_good() -> None:
 
 
 def test_a_stall_ends_the_job_after_the_time_set_for_it() -> None:
-    all_ranks_pass(
-        2, stalls_for_good, HOROVOD_STALL_CHECK_TIME_SECONDS="1", HOROVOD_STALL_SHUTDOWN_TIME_SECONDS="2"
-    )
+    all_ranks_pass(2, stalls_for_good, HOROVOD_STALL_CHECK_TIME_SECONDS="1", HOROVOD_STALL_SHUTDOWN_TIME_SECONDS="2")
 
 
 def reduces_by_name() -> None:
@@ -163,6 +161,9 @@ def test_a_timeline_shows_every_tensor_and_those_of_all_ranks_merge(tmp_path: Pa
         json.loads(text)
         for word in ("allreduce.test_allreduce", "NEGOTIATE_ALLREDUCE", '"ALLREDUCE"', "CYCLE_START"):
             assert word in text, text
+        # The leader also sees who was ready when.
+        ready = {event["name"] for event in json.loads(text) if event["ph"] == "X"}
+        assert ready >= {"0", "1"} if rank == 0 else not ready & {"0", "1"}, text
     merged = tmp_path / "merged.json"
     ronde_command = Path(sys.executable).with_name("ronde")
     traces = [str(tmp_path / f"trace-{rank}.json") for rank in range(2)]
@@ -194,7 +195,7 @@ def cycles() -> None:
 
 def resources() -> tuple[int, int, int]:
     status = dict(line.split(":", 1) for line in Path("/proc/self/status").read_text().splitlines())
-    return len(os.listdir("/proc/self/fd")), int(status["Threads"]), int(status["VmRSS"].split()[0])
+    return len(list(Path("/proc/self/fd").iterdir())), int(status["Threads"]), int(status["VmRSS"].split()[0])
 
 
 def test_a_thousand_jobs_one_after_the_other_leave_nothing_behind() -> None:

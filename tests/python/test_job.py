@@ -10,6 +10,7 @@ import sys
 import textwrap
 import threading
 import time
+import weakref
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -193,6 +194,36 @@ def is_interrupted() -> None:
 def test_ctrl_c_ends_a_wait(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe")
     all_ranks_pass(2, is_interrupted, PIPE=str(tmp_path / "pipe"))
+
+
+def runs_out_of_patience() -> None:
+    ronde.init()
+    done = Path(os.environ["PIPE"])
+    if ronde.rank() == 1:
+        assert done.read_text() == "gave up"
+        assert (ronde.allreduce(np.ones(100_000), op=ronde.Sum) == 2).all()
+        ronde.barrier()
+        return
+
+    def give_up(*_: object) -> None:
+        raise TimeoutError
+
+    signal.signal(signal.SIGALRM, give_up)
+    gradient = np.ones(100_000)
+    alive = weakref.ref(gradient)
+    signal.setitimer(signal.ITIMER_REAL, 0.3)
+    with pytest.raises(TimeoutError):
+        ronde.allreduce(gradient, op=ronde.Sum)
+    del gradient
+    # The other rank has not come yet; when it does, the operation runs on this memory.
+    assert alive() is not None
+    done.write_text("gave up")
+    ronde.barrier()
+
+
+def test_arrays_outlive_an_operation_whose_wait_a_signal_handler_ended(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    all_ranks_pass(2, runs_out_of_patience, PIPE=str(tmp_path / "pipe"))
 
 
 def loses_a_rank() -> None:

@@ -167,6 +167,14 @@ impl Group {
         &self.hosts
     }
 
+    /// Whether somebody waits for what the group does: then ranks look for each other longer before they sleep. Work in the
+    /// background leaves the cores to those who compute.
+    pub fn set_eager(&mut self, eager: bool) {
+        if let Some(host) = &mut self.host {
+            host.set_eager(eager);
+        }
+    }
+
     /// Reduces `input` over all members into every member's `output`. Without `input`, `output` is both.
     pub fn allreduce(&mut self, input: Option<&[u8]>, output: &mut [u8], how: &Reduction) -> Result<()> {
         elements(output.len(), how.dtype)?;

@@ -206,6 +206,58 @@ fn trees_of_several_sets_do_not_mix() {
     });
 }
 
+/// Rank 2 is about to end; rank 1, which hears of it first, leaves in order because of that.
+#[test]
+fn the_rank_that_failed_first_is_blamed_and_not_the_one_that_left_because_of_it() {
+    on_fabrics(loopback(), &labels(&["a"; 3]), |fabric| {
+        let (tree, sleeper, _) = control(&fabric);
+        let mut group = fabric.group(0, &[0, 1, 2]).expect("group");
+        match fabric.rank() {
+            0 => {
+                let error = group.barrier().expect_err("nobody comes");
+                assert!(matches!(error, Error::PeerLost { rank: 2, .. }), "{error}");
+            }
+            1 => {}
+            _ => {
+                while tree.left() != Some(1) {
+                    sleep_until_woken(&sleeper).expect("nobody is lost");
+                }
+                fabric.fail("it has had enough");
+            }
+        }
+    });
+}
+
+/// What a parent does not come back for until its children have acted on it, it can push out before.
+#[test]
+fn what_children_are_owed_is_pushed_out_without_taking_anything_in() {
+    const MUCH: usize = 4 << 20;
+    for layout in [&[2][..], &[1, 1]] {
+        on_ranks(layout, |fabric, world| {
+            let (mut tree, sleeper, _) = control(fabric);
+            match tree.parent() {
+                Some(parent) => {
+                    tree.send(parent, &[7]).expect("send");
+                    assert!(!tree.owes_children());
+                    world.barrier().expect("barrier");
+                    assert_eq!(frames(&mut tree, &sleeper), [(parent, vec![1; MUCH])]);
+                }
+                None => {
+                    tree.send(1, &vec![1; MUCH]).expect("send");
+                    assert!(tree.owes_children(), "no pipe takes as much while nobody reads");
+                    world.barrier().expect("barrier");
+                    while tree.owes_children() {
+                        tree.push().expect("push");
+                        std::thread::yield_now();
+                    }
+                    assert_eq!(frames(&mut tree, &sleeper), [(1, vec![7])]);
+                }
+            }
+            world.barrier().expect("barrier");
+        });
+    }
+}
+
 #[test]
 fn a_bell_wakes_its_own_rank_alone_or_in_company() {
     for layout in [&[1][..], &[2], &[1, 1]] {

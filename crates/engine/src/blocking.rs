@@ -49,7 +49,7 @@ impl Engine {
     /// Submits and waits. The memory is the caller's again when this returns, so a wait that is interrupted ends the engine.
     fn complete(&self, submission: Submission) -> Result<Finished> {
         // SAFETY: the borrows of the callers above outlive this call, at whose end the operation is finished.
-        let handle = unsafe { self.submit(WORLD, submission) }?;
+        let handle = unsafe { self.submit(WORLD, Submission { awaited: true, ..submission }) }?;
         match self.wait(handle) {
             Err(Error::Interrupted) => {
                 self.shut_down();

@@ -153,6 +153,9 @@ impl Common {
 
     /// Why nothing goes on after a rank has left in order.
     pub(crate) fn departed(&self, rank: usize) -> Error {
+        if let Some(loss) = self.fabric.loss_soon() {
+            return loss.into();
+        }
         let host = self.fabric.host_of(rank);
         Error::ShutDown(format!(
             "rank {rank} on {host} has left the job (it called shutdown() or its script ended) while this rank \

@@ -240,8 +240,9 @@ impl Engine {
 
     /// Tells the other ranks that this one is about to end because of `reason`, so that they fail with it.
     pub fn fail(&self, reason: &str) {
-        self.common.fabric.fail(reason);
+        // The rendezvous first: it tells the launcher who failed first, and neighbours may end at once.
         self.membership.fail(reason);
+        self.common.fabric.fail(reason);
     }
 
     /// Where a thread may stand by for questions of other ranks about what this one is doing.
@@ -289,7 +290,6 @@ impl Engine {
                 .into(),
         ));
         self.common.watch.stop();
-        self.handles().clear();
     }
 
     fn handles(&self) -> MutexGuard<'_, Handles> {
@@ -330,7 +330,7 @@ fn check(seat: &Seat, submission: &Submission) -> Result<()> {
                     submission.name,
                     splits.len()
                 )),
-                Some(splits) if splits.iter().sum::<usize>() > rows => refuse(format!(
+                Some(splits) if total(splits).is_none_or(|total| total > rows) => refuse(format!(
                     "alltoall \"{}\": splits {splits:?} add up to more than the {rows} rows of the tensor",
                     submission.name
                 )),
@@ -344,4 +344,9 @@ fn check(seat: &Seat, submission: &Submission) -> Result<()> {
         Kind::Join if seat.id != WORLD => refuse("join works over all ranks, not over process sets".into()),
         _ => Ok(()),
     }
+}
+
+/// The sum, if there is such a number.
+fn total(splits: &[usize]) -> Option<usize> {
+    splits.iter().try_fold(0usize, |sum, &split| sum.checked_add(split))
 }

@@ -79,6 +79,8 @@ pub struct Submission {
     pub ranks: Vec<usize>,
     /// Where the tensors are.
     pub device: Device,
+    /// The caller waits for it as soon as it is submitted.
+    pub awaited: bool,
     /// This rank's arguments are wrong, and why: the others are told instead of left waiting.
     pub fault: Option<String>,
 }
@@ -99,6 +101,7 @@ impl Submission {
             splits: None,
             ranks: Vec::new(),
             device: Device::Host,
+            awaited: false,
             fault: None,
         }
     }
@@ -231,9 +234,9 @@ impl Operation {
         self.done.sleep(limit);
     }
 
-    /// The outcome, which is given once.
+    /// The outcome. What there is besides the targets is given once, a failure to everybody who waits.
     pub(crate) fn outcome(&self) -> Result<Finished, Error> {
-        std::mem::replace(&mut self.progress().outcome, Ok(Finished::default()))
+        self.progress().outcome.as_mut().map(std::mem::take).map_err(|failure| failure.clone())
     }
 }
 
@@ -276,7 +279,9 @@ mod tests {
         assert!(!operation.is_done());
         operation.end_item(Some(&Error::Mismatch("second".into())));
         assert!(operation.is_done());
-        assert_eq!(operation.outcome().unwrap_err().to_string(), "first");
+        for waiter in 0..2 {
+            assert_eq!(operation.outcome().expect_err("a failure").to_string(), "first", "waiter {waiter}");
+        }
     }
 
     #[test]

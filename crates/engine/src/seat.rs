@@ -13,7 +13,7 @@
 //! on it.
 
 use std::collections::HashSet;
-use std::sync::atomic::{AtomicBool, Ordering, fence};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering, fence};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
@@ -32,6 +32,12 @@ const SPIN: Duration = Duration::from_micros(50);
 /// A waiting caller looks up this often to see whether it should stop waiting (Ctrl-C).
 const LOOK_UP: Duration = Duration::from_millis(100);
 
+/// The thread's first sleep, where it has found the core taken before it could ask when something is due.
+const FIRST_SLEEP: Duration = Duration::from_secs(1);
+
+/// How long after a member has left something that needed it may still complete.
+const FAREWELL: Duration = Duration::from_millis(500);
+
 /// See the module's text.
 pub(crate) struct Seat {
     pub(crate) id: u32,
@@ -39,10 +45,12 @@ pub(crate) struct Seat {
     pub(crate) members: Vec<usize>,
     common: Arc<Common>,
     inbox: Mutex<Inbox>,
-    /// Whether the inbox holds something.
+    /// Whether somebody who found the core taken has left something to look at: an operation in the inbox, or a frame.
     fresh: AtomicBool,
     core: Mutex<Core>,
     bell: Bell,
+    /// Callers that wait for an operation.
+    waiting: AtomicUsize,
     stop: AtomicBool,
     spin: Duration,
     thread: Mutex<Option<JoinHandle<()>>>,
@@ -63,6 +71,8 @@ struct Core {
     tree: Tree,
     group: Group,
     tickets: Tickets,
+    /// Since when this rank waits although a member has left.
+    missing_since: Option<Duration>,
 }
 
 impl Seat {
@@ -93,8 +103,15 @@ impl Seat {
             common: common.clone(),
             inbox: Mutex::default(),
             fresh: AtomicBool::new(false),
-            core: Mutex::new(Core { negotiator, tree, group, tickets: Tickets::default() }),
+            core: Mutex::new(Core {
+                negotiator,
+                tree,
+                group,
+                tickets: Tickets::default(),
+                missing_since: None,
+            }),
             bell,
+            waiting: AtomicUsize::new(0),
             stop: AtomicBool::new(false),
             spin: if neighbours > cores { Duration::ZERO } else { SPIN },
             thread: Mutex::new(None),
@@ -117,6 +134,7 @@ impl Seat {
 
     /// Puts an operation in flight. Never waits for other ranks.
     pub(crate) fn submit(&self, operation: Arc<Operation>) -> Result<(), Error> {
+        let awaited;
         {
             let mut inbox = locked(&self.inbox);
             if let Some(error) = &inbox.closed {
@@ -134,10 +152,14 @@ impl Seat {
                 }
             }
             self.common.submitted(&operation);
+            awaited = operation.what.awaited;
             inbox.queue.push(operation);
         }
         self.fresh.store(true, Ordering::SeqCst);
-        self.stir();
+        // Whoever waits right away announces it then, without asking peers to ring for the thread in between.
+        if !awaited {
+            self.stir();
+        }
         Ok(())
     }
 
@@ -150,23 +172,43 @@ impl Seat {
                 return;
             }
             let Some(mut core) = self.try_core() else { return };
-            match self.settle(&mut core) {
-                Ok(true) => self.bell.ring(),
-                Ok(false) => {}
-                Err(error) => self.close(&mut core, &error),
+            let outcome = self.settle(&mut core);
+            self.let_go(core, outcome);
+        }
+    }
+
+    /// Hands the core to whoever is next: the thread, if there is something to do. It is rung for after the lock is free, since
+    /// it goes back to sleep if it finds the core taken.
+    fn let_go(&self, mut core: MutexGuard<'_, Core>, outcome: Result<bool, Error>) {
+        match outcome {
+            Ok(true) => {
+                drop(core);
+                self.bell.ring();
             }
+            Ok(false) => {}
+            Err(error) => self.close(&mut core, &error),
         }
     }
 
     /// Waits until an operation of this set is finished.
     pub(crate) fn wait(&self, operation: &Operation) -> Result<(), Error> {
+        if operation.is_done() {
+            return Ok(());
+        }
+        self.waiting.fetch_add(1, Ordering::Relaxed);
+        let outcome = self.wait_long(operation);
+        self.waiting.fetch_sub(1, Ordering::Relaxed);
+        outcome
+    }
+
+    fn wait_long(&self, operation: &Operation) -> Result<(), Error> {
         loop {
             if operation.is_done() {
                 return Ok(());
             }
             if let Some(mut core) = self.try_core() {
-                self.drive(&mut core, operation);
-                drop(core);
+                let outcome = self.drive(&mut core, operation);
+                self.let_go(core, outcome);
                 self.stir();
             } else {
                 self.look(operation);
@@ -191,54 +233,41 @@ impl Seat {
         }
     }
 
-    /// Works until `operation` is finished or there has been no news for a while.
-    fn drive(&self, core: &mut Core, operation: &Operation) {
+    /// Works until `operation` is finished or there has been no news for a while. Returns whether there is more to do.
+    fn drive(&self, core: &mut Core, operation: &Operation) -> Result<bool, Error> {
         core.tree.attend(false);
         let mut quiet: Option<Instant> = None;
-        loop {
-            match self.step(core) {
-                Err(error) => return self.close(core, &error),
-                Ok(true) => quiet = None,
-                Ok(false) if quiet.get_or_insert_with(Instant::now).elapsed() >= self.spin => {
-                    match self.settle(core) {
-                        Ok(false) => return,
-                        Ok(true) => quiet = None,
-                        Err(error) => return self.close(core, &error),
-                    }
-                }
-                Ok(false) => std::hint::spin_loop(),
-            }
-            if operation.is_done() {
-                break;
+        while !operation.is_done() {
+            if self.step(core)? {
+                quiet = None;
+            } else if quiet.get_or_insert_with(Instant::now).elapsed() < self.spin {
+                std::hint::spin_loop();
+            } else if self.settle(core)? {
+                quiet = None;
+            } else {
+                return Ok(false);
             }
         }
-        match self.settle(core) {
-            Ok(true) => self.bell.ring(),
-            Ok(false) => {}
-            Err(error) => self.close(core, &error),
-        }
+        self.settle(core)
     }
 
-    /// The seat's thread.
+    /// The seat's thread. Where it finds the core taken, whoever holds it rings again if something is left to do.
     fn attend(&self, sleeper: &Sleeper) {
         self.common.pin_thread();
-        loop {
-            let limit = {
-                let mut core = locked(&self.core);
-                if self.is_closed() {
-                    return;
-                }
+        let mut limit = Some(FIRST_SLEEP);
+        while !self.stop.load(Ordering::SeqCst) && !self.is_closed() {
+            // A wire goes on waking its sleeper until it is read, so there the thread waits for its turn.
+            let core = if sleeper.has_wires() { Some(locked(&self.core)) } else { self.knock() };
+            if let Some(mut core) = core {
                 match self.work(&mut core) {
-                    Ok(limit) => limit,
+                    Ok(until) => limit = until,
                     Err(error) => return self.close(&mut core, &error),
                 }
-            };
-            fence(Ordering::SeqCst);
-            if self.fresh.load(Ordering::SeqCst) {
-                continue;
-            }
-            if self.stop.load(Ordering::SeqCst) {
-                return;
+                drop(core);
+                fence(Ordering::SeqCst);
+                if self.fresh.load(Ordering::SeqCst) {
+                    continue;
+                }
             }
             if let Err(error) = sleeper.sleep(limit) {
                 let mut core = locked(&self.core);
@@ -249,12 +278,25 @@ impl Seat {
         }
     }
 
+    /// Takes the core, or has its holder look for news once more: it may be past its last look, and the ring that woke
+    /// this thread is used up.
+    fn knock(&self) -> Option<MutexGuard<'_, Core>> {
+        self.try_core().or_else(|| {
+            self.fresh.store(true, Ordering::SeqCst);
+            fence(Ordering::SeqCst);
+            self.try_core()
+        })
+    }
+
     /// Does everything there is to do; returns for how long there is nothing more.
     fn work(&self, core: &mut Core) -> Result<Option<Duration>, Error> {
         loop {
             while self.step(core)? {}
             if !self.settle(core)? {
-                return Ok(core.negotiator.next_tick().map(|tick| tick.saturating_sub(self.common.now())));
+                let tick = core.negotiator.next_tick();
+                let farewell = core.missing_since.map(|since| since + FAREWELL);
+                let due = [tick, farewell].into_iter().flatten().min();
+                return Ok(due.map(|due| due.saturating_sub(self.common.now())));
             }
         }
     }
@@ -263,7 +305,7 @@ impl Seat {
     fn step(&self, core: &mut Core) -> Result<bool, Error> {
         let taken = self.take_in(core);
         core.negotiator.advance(self.common.now());
-        let sent = self.flush(core);
+        let sent = self.flush(core).and_then(|()| self.pass_on(core));
         let mut moved = matches!(taken, Ok(true));
         while let Some(decision) = core.negotiator.next() {
             moved = true;
@@ -271,13 +313,23 @@ impl Seat {
         }
         sent?;
         taken?;
-        if !moved
-            && !core.negotiator.is_idle()
-            && let Some(gone) = core.tree.left()
-        {
-            return Err(self.common.departed(self.members[gone]));
-        }
+        self.miss(core, moved)?;
         Ok(moved)
+    }
+
+    /// Gives up on a member that has left the job while this rank waits. Not at once: what the member took part in to its end may
+    /// still be on its way here from others.
+    fn miss(&self, core: &mut Core, moved: bool) -> Result<(), Error> {
+        let gone = core.tree.left().filter(|_| !moved && !core.negotiator.is_idle());
+        let Some(gone) = gone else {
+            core.missing_since = None;
+            return Ok(());
+        };
+        let now = self.common.now();
+        if now.saturating_sub(*core.missing_since.get_or_insert(now)) < FAREWELL {
+            return Ok(());
+        }
+        Err(self.common.departed(self.members[gone]))
     }
 
     /// Announces and listens without deciding, and sets whether peers have to ring. Returns whether there is something to do.
@@ -291,7 +343,9 @@ impl Seat {
             }
             core.tree.attend(core.tree.parent().is_some() || core.negotiator.wants_children());
             if !core.tree.has_news() && !self.fresh.load(Ordering::SeqCst) {
-                return Ok(!core.negotiator.is_idle() && core.tree.left().is_some());
+                // The thread has to count the time that a member is missing.
+                let is_missed = !core.negotiator.is_idle() && core.tree.left().is_some();
+                return Ok(is_missed && core.missing_since.is_none());
             }
         }
     }
@@ -317,6 +371,10 @@ impl Seat {
                 }
             }
         }
+        if core.negotiator.has_decided() {
+            // Carried out first: others may be running it already, and take in nothing new until this rank joins them.
+            return Ok(moved);
+        }
         let mut garbled = None;
         let negotiator = &mut core.negotiator;
         let now = self.common.now();
@@ -325,6 +383,10 @@ impl Seat {
                 garbled = Some(error);
             }
         })?;
+        core.negotiator.listen(self.common.watch.is_on());
+        for (name, position) in core.negotiator.take_heard() {
+            self.common.watch.heard(name, self.members[position]);
+        }
         match garbled {
             Some(error) => Err(Error::ShutDown(error.to_string())),
             None => Ok(moved),
@@ -334,6 +396,19 @@ impl Seat {
     fn flush(&self, core: &mut Core) -> Result<(), Error> {
         while let Some((to, frame)) = core.negotiator.outgoing() {
             core.tree.send(to, &frame)?;
+        }
+        Ok(())
+    }
+
+    /// Sees to it that those below this rank have all of what was decided before this rank begins to carry it out, and so
+    /// stops passing on: it may be more than a pipe takes at once.
+    fn pass_on(&self, core: &mut Core) -> Result<(), Error> {
+        while core.negotiator.has_decided() && core.tree.owes_children() {
+            if let Some(gone) = core.tree.left() {
+                return Err(self.common.departed(self.members[gone]));
+            }
+            core.tree.push()?;
+            std::thread::yield_now();
         }
         Ok(())
     }
@@ -356,7 +431,7 @@ impl Seat {
             Decision::Joined { ticket, last } => {
                 if let Some((operation, _)) = core.tickets.redeem(ticket) {
                     operation.record(|finished| finished.last_joined = Some(last));
-                    self.forget_names([&*operation]);
+                    self.forget_names(&operation.names);
                     operation.end_item(None);
                 }
             }
@@ -364,7 +439,7 @@ impl Seat {
                 let added = self.common.open_set(id, &ranks);
                 if let Some((operation, _)) = core.tickets.redeem(ticket) {
                     operation.record(|finished| finished.set = Some(id));
-                    self.forget_names([&*operation]);
+                    self.forget_names(&operation.names);
                     operation.end_item(added.as_ref().err());
                 }
                 added?;
@@ -393,10 +468,13 @@ impl Seat {
             .map(|item: &Item| item.ticket.and_then(|ticket| core.tickets.redeem(ticket)))
             .collect();
         self.common.watch.running(batch);
+        core.group.set_eager(self.waiting.load(Ordering::Relaxed) > 0);
         let outcome = execute::run(&mut core.group, batch, &entries, self.common.executor().as_ref());
         self.common.watch.ran(batch, &entries);
         let failure = outcome.as_ref().err();
-        self.forget_names(entries.iter().flatten().map(|(operation, _)| &**operation));
+        self.forget_names(
+            entries.iter().flatten().filter_map(|(operation, index)| operation.names.get(*index)),
+        );
         for (operation, _) in entries.iter().flatten() {
             operation.end_item(failure);
         }
@@ -411,21 +489,21 @@ impl Seat {
     fn end(&self, core: &mut Core, ticket: u64, failure: Option<&Error>) -> bool {
         let Some((operation, index)) = core.tickets.redeem(ticket) else { return false };
         self.common.watch.decided(&operation, index);
-        self.forget_names([&*operation]);
+        self.forget_names(operation.names.get(index));
         operation.end_item(failure);
         operation.closes_set
     }
 
-    /// The caller may use the names of these operations again as soon as it sees their end.
-    fn forget_names<'a>(&self, operations: impl IntoIterator<Item = &'a Operation>) {
+    /// The caller may use the names of these items again as soon as it sees the end of their operations.
+    fn forget_names<'a>(&self, names: impl IntoIterator<Item = &'a Arc<str>>) {
         let mut inbox = locked(&self.inbox);
-        for name in operations.into_iter().flat_map(|operation| &operation.names) {
+        for name in names {
             inbox.names.remove(name);
         }
     }
 
     fn refuse(&self, operation: &Operation, error: &Error) {
-        self.forget_names([operation]);
+        self.forget_names(&operation.names);
         operation.fail(error);
     }
 
@@ -433,9 +511,9 @@ impl Seat {
     pub(crate) fn answer(&self, text: String) {
         let mut core = locked(&self.core);
         core.negotiator.answer(self.common.now(), text);
-        if let Err(error) = self.flush(&mut core) {
-            self.close(&mut core, &error);
-        }
+        let outcome = self.settle(&mut core);
+        self.let_go(core, outcome);
+        self.stir();
     }
 
     /// From now on everything fails with `error`, what is in flight included.

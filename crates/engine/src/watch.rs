@@ -75,6 +75,18 @@ impl Watch {
         }
     }
 
+    /// Whether there is a trace.
+    pub(crate) fn is_on(&self) -> bool {
+        self.on.load(Ordering::Relaxed)
+    }
+
+    /// A rank has asked for a tensor.
+    pub(crate) fn heard(&self, name: Arc<str>, rank: usize) {
+        if let Some(timeline) = self.timeline() {
+            timeline.negotiate_rank_ready(name, rank);
+        }
+    }
+
     pub(crate) fn running(&self, batch: &Batch) {
         if let Some(timeline) = self.timeline() {
             timeline.mark_cycle();

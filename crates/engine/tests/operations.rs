@@ -111,6 +111,13 @@ fn all_to_all_sends_as_the_splits_say() {
         };
         let finished = complete(engine, 0, what).expect("exchanged");
         assert_eq!(finished.received, (0..size).map(|from| from + rank).collect::<Vec<_>>());
+        let mut few = Floats(vec![0.0; size]);
+        let what = Submission {
+            // Their sum is 0 to whoever adds without care.
+            splits: Some((0..size).map(|to| [usize::MAX, 1, 0][to]).collect()),
+            ..Submission::new(Kind::Alltoall, "too much", vec![few.tensor()])
+        };
+        assert!(refused(engine, 0, what).contains("more than"));
         let (even, _, received) =
             rows(engine, Kind::Alltoall, "even", &mut Floats(vec![rank as f32; 2 * size]), &[2 * size]);
         assert_eq!((even, received), ((0..size).flat_map(|from| [from as f32; 2]).collect(), vec![2; size]));
@@ -255,6 +262,27 @@ fn settings_change_the_way_and_not_the_result() {
                     "{way:?}"
                 );
             }
+        });
+    }
+}
+
+/// What the leader decides at once may be more than a ring holds: nobody may begin to run it before all have heard of it.
+#[test]
+fn decisions_larger_than_a_ring_reach_everybody() {
+    for layout in [&[2][..], &[2, 2]] {
+        on_ranks(layout, |engine| {
+            let size = engine.place().size as f32;
+            let mut tensors: Vec<Floats> = (0..3_000).map(|_| Floats(vec![1.0; 2])).collect();
+            let group = Submission {
+                grouped: true,
+                ..Submission::new(
+                    Kind::Allreduce,
+                    "a.group.whose.name.is.about.as.long.as.those.of.real.models",
+                    tensors.iter_mut().map(Floats::tensor).collect(),
+                )
+            };
+            complete(engine, 0, group).expect("reduced");
+            assert!(tensors.iter().all(|tensor| tensor.0 == [size; 2]));
         });
     }
 }

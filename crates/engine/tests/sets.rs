@@ -128,6 +128,26 @@ fn an_engine_that_ends_fails_what_is_in_flight_and_another_may_begin() {
 }
 
 #[test]
+fn whoever_waits_for_what_an_ended_engine_had_in_flight_hears_of_the_end() {
+    on_ranks(&[2], |engine| {
+        if engine.place().rank == 0 {
+            let mut data = [Floats(vec![1.0; 10]), Floats(vec![1.0; 10])];
+            let [before, after] = [0, 1].map(|index| {
+                submit(engine, 0, sum(format!("alone {index}"), data[index].tensor())).expect("submitted")
+            });
+            std::thread::scope(|scope| {
+                let waiter = scope.spawn(|| engine.wait(before));
+                engine.shut_down();
+                for outcome in [waiter.join().expect("no panic"), engine.wait(after)] {
+                    assert!(matches!(outcome, Err(Error::ShutDown(_))), "{outcome:?}");
+                }
+            });
+            assert!(submit(engine, 0, sum("late", data[0].tensor())).is_err(), "nothing is taken any more");
+        }
+    });
+}
+
+#[test]
 fn threads_and_descriptors_are_given_back() {
     let count = |folder: &str| std::fs::read_dir(folder).expect("/proc").count();
     let cycle = |job: &Rendezvous| {

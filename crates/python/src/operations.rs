@@ -1,8 +1,12 @@
 //! Operations in and out, on numbers: addresses, shapes, type and reduction codes.
 //!
+//! `awaited` says that the caller waits for the operation right away, which spares a change of threads.
+//!
 //! For all of them holds what the `SAFETY` notes lean on: `python/ronde` passes addresses of arrays and tensors that it keeps
 //! alive until it has waited for the operation; outputs are fresh or the caller's own to change. Python threads that write
 //! to an array while a collective reads it race here as they do in NumPy.
+
+#![expect(clippy::too_many_arguments, reason = "plain numbers cross faster than an object that holds them")]
 
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
@@ -38,7 +42,7 @@ fn submit(process_set: u32, submission: Submission) -> PyResult<u64> {
 
 /// Reduces one tensor over the set; in place where both addresses are one.
 #[pyfunction]
-#[expect(clippy::too_many_arguments, reason = "plain numbers cross faster than an object that holds them")]
+#[pyo3(signature = (process_set, name, input, output, shape, dtype, op, prescale, postscale, priority, awaited=false))]
 pub(crate) fn enqueue_allreduce(
     process_set: u32,
     name: &str,
@@ -50,11 +54,12 @@ pub(crate) fn enqueue_allreduce(
     prescale: f64,
     postscale: f64,
     priority: i32,
+    awaited: bool,
 ) -> PyResult<u64> {
     let tensors = vec![tensor(input, output, shape, dtype)?];
     let op = reduction(op)?;
     let what = Submission::new(Kind::Allreduce, name, tensors);
-    submit(process_set, Submission { op, prescale, postscale, priority, ..what })
+    submit(process_set, Submission { op, prescale, postscale, priority, awaited, ..what })
 }
 
 type Pair = (usize, usize, Vec<u64>, u8);
@@ -65,6 +70,7 @@ fn pairs(given: Vec<Pair>) -> PyResult<Vec<Tensor>> {
 
 /// Reduces several tensors as one group.
 #[pyfunction]
+#[pyo3(signature = (process_set, name, tensors, op, prescale, postscale, priority, awaited=false))]
 pub(crate) fn enqueue_grouped_allreduce(
     process_set: u32,
     name: &str,
@@ -73,29 +79,33 @@ pub(crate) fn enqueue_grouped_allreduce(
     prescale: f64,
     postscale: f64,
     priority: i32,
+    awaited: bool,
 ) -> PyResult<u64> {
     let op = reduction(op)?;
     let what = Submission::new(Kind::Allreduce, name, pairs(tensors)?);
-    submit(process_set, Submission { op, prescale, postscale, priority, grouped: true, ..what })
+    submit(process_set, Submission { op, prescale, postscale, priority, grouped: true, awaited, ..what })
 }
 
 /// Joins everybody's tensors along the first dimension.
 #[pyfunction]
+#[pyo3(signature = (process_set, name, tensors, grouped, awaited=false))]
 pub(crate) fn enqueue_allgather(
     process_set: u32,
     name: &str,
     tensors: Vec<(usize, Vec<u64>, u8)>,
     grouped: bool,
+    awaited: bool,
 ) -> PyResult<u64> {
     let tensors = tensors
         .into_iter()
         .map(|(input, shape, dtype)| tensor(input, 0, shape, dtype))
         .collect::<PyResult<_>>()?;
-    submit(process_set, Submission { grouped, ..Submission::new(Kind::Allgather, name, tensors) })
+    submit(process_set, Submission { grouped, awaited, ..Submission::new(Kind::Allgather, name, tensors) })
 }
 
 /// Gives everybody the root's elements.
 #[pyfunction]
+#[pyo3(signature = (process_set, name, input, output, shape, dtype, root_rank, awaited=false))]
 pub(crate) fn enqueue_broadcast(
     process_set: u32,
     name: &str,
@@ -104,15 +114,17 @@ pub(crate) fn enqueue_broadcast(
     shape: Vec<u64>,
     dtype: u8,
     root_rank: i64,
+    awaited: bool,
 ) -> PyResult<u64> {
     let tensors = vec![tensor(input, output, shape, dtype)?];
     let root = usize::try_from(root_rank)
         .map_err(|_| PyValueError::new_err(format!("root_rank {root_rank} is not a rank of this job")))?;
-    submit(process_set, Submission { root, ..Submission::new(Kind::Broadcast, name, tensors) })
+    submit(process_set, Submission { root, awaited, ..Submission::new(Kind::Broadcast, name, tensors) })
 }
 
 /// Sends rows to everybody.
 #[pyfunction]
+#[pyo3(signature = (process_set, name, input, shape, dtype, splits, awaited=false))]
 pub(crate) fn enqueue_alltoall(
     process_set: u32,
     name: &str,
@@ -120,13 +132,15 @@ pub(crate) fn enqueue_alltoall(
     shape: Vec<u64>,
     dtype: u8,
     splits: Option<Vec<usize>>,
+    awaited: bool,
 ) -> PyResult<u64> {
     let tensors = vec![tensor(input, 0, shape, dtype)?];
-    submit(process_set, Submission { splits, ..Submission::new(Kind::Alltoall, name, tensors) })
+    submit(process_set, Submission { splits, awaited, ..Submission::new(Kind::Alltoall, name, tensors) })
 }
 
 /// Reduces and leaves each member its rows.
 #[pyfunction]
+#[pyo3(signature = (process_set, name, tensors, op, prescale, postscale, grouped, awaited=false))]
 pub(crate) fn enqueue_reducescatter(
     process_set: u32,
     name: &str,
@@ -135,22 +149,25 @@ pub(crate) fn enqueue_reducescatter(
     prescale: f64,
     postscale: f64,
     grouped: bool,
+    awaited: bool,
 ) -> PyResult<u64> {
     let op = reduction(op)?;
     let what = Submission::new(Kind::Reducescatter, name, pairs(tensors)?);
-    submit(process_set, Submission { op, prescale, postscale, grouped, ..what })
+    submit(process_set, Submission { op, prescale, postscale, grouped, awaited, ..what })
 }
 
 /// Ends once every member is there.
 #[pyfunction]
-pub(crate) fn enqueue_barrier(process_set: u32, name: &str) -> PyResult<u64> {
-    submit(process_set, Submission::new(Kind::Barrier, name, Vec::new()))
+#[pyo3(signature = (process_set, name, awaited=false))]
+pub(crate) fn enqueue_barrier(process_set: u32, name: &str, awaited: bool) -> PyResult<u64> {
+    submit(process_set, Submission { awaited, ..Submission::new(Kind::Barrier, name, Vec::new()) })
 }
 
 /// Says that this rank has no more data.
 #[pyfunction]
-pub(crate) fn enqueue_join(name: &str) -> PyResult<u64> {
-    submit(0, Submission::new(Kind::Join, name, Vec::new()))
+#[pyo3(signature = (name, awaited=false))]
+pub(crate) fn enqueue_join(name: &str, awaited: bool) -> PyResult<u64> {
+    submit(0, Submission { awaited, ..Submission::new(Kind::Join, name, Vec::new()) })
 }
 
 /// Tells the members that this rank found its own arguments wrong.

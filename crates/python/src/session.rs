@@ -196,16 +196,18 @@ fn running(missing: impl FnOnce() -> PyErr) -> PyResult<Arc<Engine>> {
 }
 
 fn detached<T: Send>(py: Python<'_>, work: impl FnOnce() -> Result<T, Error> + Send) -> PyResult<T> {
-    py.detach(|| {
-        CALLING.set(true);
+    let outcome = py.detach(|| {
+        // A signal handler that runs while this thread waits may make calls of its own.
+        let before = CALLING.replace(true);
         let outcome = work();
-        CALLING.set(false);
+        CALLING.set(before);
         outcome
-    })
-    .map_err(|failure| match RAISED.take() {
-        Some(raised) => raised,
-        None => error::raise(&failure),
-    })
+    });
+    // What a handler raised must reach the caller even if it was raised too late to end the wait.
+    match RAISED.take() {
+        Some(raised) => Err(raised),
+        None => outcome.map_err(|failure| error::raise(&failure)),
+    }
 }
 
 /// Asked by the engine every now and then while it waits: has a signal handler raised something, as Ctrl-C does?

@@ -252,6 +252,8 @@ impl Membership {
 
     /// A rank's own word needs no second witness, but it waits behind suspicions that arose earlier.
     fn fail(&mut self, now: Duration, rank: usize, reason: String) -> Vec<Action> {
+        // Whoever ends because of it may be gone sooner than the rank itself, which still has a traceback to write.
+        self.partings.push(Parting { rank, at: now, orderly: false });
         self.suspect(now, rank, |suspicion| {
             suspicion.disconnected = Some(String::new());
             suspicion.reported = Some(reason);
@@ -260,10 +262,10 @@ impl Membership {
     }
 
     fn leave(&mut self, now: Duration, rank: usize) -> Vec<Action> {
-        self.partings.push(Parting { rank, at: now, orderly: true });
         if self.seats[rank].presence == Presence::Lost {
             return Vec::new();
         }
+        self.partings.push(Parting { rank, at: now, orderly: true });
         if self.seats[rank].round > self.tables {
             // The others still wait for the table, which needs this rank.
             self.suspect(now, rank, |suspicion| {

@@ -10,6 +10,8 @@ use crate::host::SMALL;
 /// How long a rank looks for its peers before it sleeps. Waking a sleeper costs about as much, so a longer
 /// wait would at most double the loss; ranks that outnumber the cores do not spin at all.
 pub(crate) const SPIN: Duration = Duration::from_micros(50);
+/// The same where nobody waits for the result: a core is worth more to those who compute.
+pub(crate) const BACKGROUND_SPIN: Duration = Duration::from_micros(5);
 
 /// How ranks of one host reduce: up to `one_phase` bytes everybody folds everything, above that each folds
 /// its slice, in chunks of `chunk` bytes.

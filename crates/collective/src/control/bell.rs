@@ -93,6 +93,11 @@ impl Sleeper {
         Sleeper { place: Arc::new(Place { bell, wires, shared }) }
     }
 
+    /// Whether there are wires, whose bytes wake a sleeper until somebody has read them.
+    pub fn has_wires(&self) -> bool {
+        !self.place.wires.is_empty()
+    }
+
     /// Sleeps until the bell rings, a wire has bytes (or takes some, if output waits for it), a member has left, or
     /// the time is over; it may also end early for no reason. A loss is an error. Consumes all rings so far.
     ///

@@ -196,6 +196,26 @@ impl Tree {
         self.near.iter().any(Pipe::keeps_output) || self.far.iter().any(Pipe::keeps_output)
     }
 
+    /// Whether frames for children are among them. Whoever does not come back to the tree until its children have acted on
+    /// what it sent must not begin before this is over.
+    pub fn owes_children(&self) -> bool {
+        let owes = |position: usize, keeps: bool| keeps && Some(position) != self.parent;
+        self.near.iter().any(|pipe| owes(pipe.position(), pipe.keeps_output()))
+            || self.far.iter().any(|pipe| owes(pipe.position(), pipe.keeps_output()))
+    }
+
+    /// Sends what was kept, as far as that goes without waiting, and leaves what has come where it is.
+    pub fn push(&mut self) -> Result<()> {
+        self.shared.check_loss()?;
+        for pipe in &mut self.near {
+            pipe.flush(&self.shared)?;
+        }
+        for pipe in &mut self.far {
+            pipe.flush(&self.shared)?;
+        }
+        Ok(())
+    }
+
     /// Whether [`Tree::pump`] would get somewhere. Looks at memory only, but for wires, about which it asks the kernel
     /// now and then. True for good once any rank is lost: then `pump` says which.
     pub fn has_news(&self) -> bool {

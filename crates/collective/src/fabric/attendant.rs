@@ -54,9 +54,10 @@ fn attend(shared: &Arc<Shared>, tcp: &TcpListener, unix: &UnixListener) {
                 PollFd::new(unix, welcome),
             ];
             for one in &watched {
-                fds.push(PollFd::new(&*one.link, PollFlags::IN));
+                // The kernel looks in this order: if it finds the process ended, a goodbye lies in the socket by then.
                 let process = one.process.as_ref().map_or(one.link.as_fd(), AsFd::as_fd);
                 fds.push(PollFd::from_borrowed_fd(process, PollFlags::IN));
+                fds.push(PollFd::new(&*one.link, PollFlags::IN));
             }
             if poll(&mut fds, None).is_err() {
                 continue;
@@ -79,9 +80,9 @@ fn attend(shared: &Arc<Shared>, tcp: &TcpListener, unix: &UnixListener) {
             }
             for (one, signs) in watched.iter().zip(ready[3..].chunks(2)) {
                 // The socket first: a goodbye may lie in it when the process has ended since.
-                let word = if signs[0] {
+                let word = if signs[1] {
                     neighbour::listen(&one.link)
-                } else if signs[1] {
+                } else if signs[0] {
                     Word::Gone
                 } else {
                     continue;

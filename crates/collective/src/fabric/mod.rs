@@ -217,6 +217,12 @@ impl Fabric {
         self.reporter()(rank, host, reason);
     }
 
+    /// The first loss, if it becomes known within moments: ask before blaming a rank that has left in order, since it may
+    /// have given up because of another.
+    pub fn loss_soon(&self) -> Option<Error> {
+        self.shared.loss_soon()
+    }
+
     /// [`Fabric::lose`] as a function that can be handed to another thread and outlives the fabric harmlessly.
     pub fn reporter(&self) -> impl Fn(Option<usize>, &str, &str) + Send + 'static {
         let shared = Arc::downgrade(&self.shared);

@@ -18,7 +18,7 @@ use crate::error::{Error, Result};
 use crate::host::Segment;
 use crate::net::Wire;
 
-/// How long a closed connection waits for word of who failed first before its owner is blamed.
+/// How long a rank that closed its connection, or left, is given the benefit of the doubt: another may have failed first.
 const VERDICT: Duration = Duration::from_millis(600);
 /// How long a peer may take to do its part of forming a group or opening a wire.
 const PEER_SETUP: Duration = Duration::from_secs(60);
@@ -138,19 +138,14 @@ impl Shared {
     /// Who is to blame when `peer` stopped taking part: whoever was reported lost first, if that becomes known
     /// soon, else the peer itself.
     pub(crate) fn verdict(&self, peer: usize, seen: &str) -> Error {
-        let deadline = Instant::now() + VERDICT;
-        let mut state = self.state();
-        loop {
-            if let Some(loss) = &state.loss {
-                return loss.clone();
-            }
-            let left = deadline.saturating_duration_since(Instant::now());
-            if left.is_zero() || state.left.contains(&peer) {
-                drop(state);
-                return self.peer_error(peer, seen);
-            }
-            state = self.changed.wait_timeout(state, left).unwrap_or_else(PoisonError::into_inner).0;
-        }
+        self.loss_soon().unwrap_or_else(|| self.peer_error(peer, seen))
+    }
+
+    /// The first loss, if it becomes known soon. Ranks that give up because of one also leave in order, and word of that may
+    /// come first.
+    pub(super) fn loss_soon(&self) -> Option<Error> {
+        let waited = self.changed.wait_timeout_while(self.state(), VERDICT, |state| state.loss.is_none());
+        waited.unwrap_or_else(PoisonError::into_inner).0.loss.clone()
     }
 
     fn peer_error(&self, rank: usize, reason: &str) -> Error {
@@ -182,7 +177,7 @@ impl Shared {
             if state.left.contains(&peer) || Instant::now() > deadline {
                 drop(state);
                 return Err(
-                    self.peer_error(peer, &format!("{what} did not come within {} s", PEER_SETUP.as_secs()))
+                    self.verdict(peer, &format!("{what} did not come within {} s", PEER_SETUP.as_secs()))
                 );
             }
             state = self.changed.wait_timeout(state, LOOK).unwrap_or_else(PoisonError::into_inner).0;
@@ -325,7 +320,7 @@ impl Shared {
         }
         if let Some(&left) = members.iter().find(|member| state.left.contains(member)) {
             drop(state);
-            return Err(self.peer_error(left, ""));
+            return Err(self.verdict(left, ""));
         }
         Ok(state)
     }

@@ -24,6 +24,7 @@ use segment::{Control, DEPTH};
 pub(crate) use segment::{SMALL, Segment};
 use signal::{Look, Patience, Signal};
 
+use crate::algorithm::table;
 use crate::error::{Error, Result};
 use crate::fabric::Shared;
 
@@ -49,6 +50,7 @@ pub(crate) struct Host {
     me: usize,
     members: usize,
     spin: Duration,
+    longest_spin: Duration,
     aside: StepAside,
     distance: Distance,
     shared: Arc<Shared>,
@@ -82,6 +84,7 @@ impl Host {
             me,
             members,
             spin,
+            longest_spin: spin,
             aside: StepAside::default(),
             distance: Distance::default(),
             shared,
@@ -89,6 +92,11 @@ impl Host {
             chunks: 0,
             pointers: Vec::with_capacity(members),
         }
+    }
+
+    /// Whether to look for a peer's step as long as that can pay, or only briefly, before sleeping.
+    pub(crate) fn set_eager(&mut self, eager: bool) {
+        self.spin = if eager { self.longest_spin } else { self.longest_spin.min(table::BACKGROUND_SPIN) };
     }
 
     pub(crate) fn members(&self) -> usize {

@@ -96,10 +96,13 @@ pub(super) fn check(variants: &[Variant], partial: bool, census: &Census<'_>) ->
     }
     if let Some(other) = odd(first, others, |facts| facts.kind) {
         let what = format!(
-            "Mismatched operations: one rank did an {}, but another rank did an {}.",
+            "Mismatched operations: one rank asked for {}, but another rank asked for {}.",
             first.kind, other.kind
         );
-        let sides = sides(variants, census, &|facts| format!("{} of {}", facts.kind, tensor(facts)));
+        let sides = sides(variants, census, &|facts| match facts.kind.is_cached() {
+            true => format!("{} of {}", facts.kind, tensor(facts)),
+            false => facts.kind.to_string(),
+        });
         return Err(format!("\"{}\": {what}{sides}", first.name));
     }
     let kind = first.kind;

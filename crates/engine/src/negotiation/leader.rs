@@ -256,6 +256,9 @@ impl Negotiator {
                 }
             }
             let slot = known.or_else(|| {
+                if !facts.comes_back() {
+                    return None;
+                }
                 let given = leader.slots.give(|slot| leader.hosts.is_slot_open(slot))?;
                 if given.evicts && !leader.eviction_noted {
                     leader.eviction_noted = true;

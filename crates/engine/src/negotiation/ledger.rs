@@ -58,6 +58,8 @@ pub(super) struct Ledger {
     orders: u64,
     /// Opened since the clock was last looked at.
     unstamped: Vec<TallyId>,
+    /// Who asked for what since it was last taken, for a trace; none while nobody wants one.
+    heard: Option<Vec<(Arc<str>, usize)>>,
 }
 
 type Outcome = Result<Option<TallyId>, &'static str>;
@@ -74,6 +76,32 @@ impl Ledger {
             by_name: HashMap::new(),
             orders: 0,
             unstamped: Vec::new(),
+            heard: None,
+        }
+    }
+
+    /// Whether parts are remembered as they ask, for a trace.
+    pub(super) fn listen(&mut self, on: bool) {
+        match (on, &self.heard) {
+            (true, None) => self.heard = Some(Vec::new()),
+            (false, Some(_)) => self.heard = None,
+            _ => {}
+        }
+    }
+
+    /// Names and positions that asked for them since this was last called.
+    pub(super) fn take_heard(&mut self) -> Vec<(Arc<str>, usize)> {
+        let heard = self.heard.as_mut().map(std::mem::take).unwrap_or_default();
+        let positions = |part: usize| Run::all_below(&self.parts[part], usize::MAX).unwrap_or_default();
+        heard
+            .into_iter()
+            .flat_map(|(name, part)| positions(part).into_iter().map(move |at| (name.clone(), at)))
+            .collect()
+    }
+
+    fn hear(&mut self, name: &Arc<str>, part: usize) {
+        if let Some(heard) = &mut self.heard {
+            heard.push((Arc::clone(name), part));
         }
     }
 
@@ -101,6 +129,9 @@ impl Ledger {
                     id => id,
                 };
                 self.tallies[id as usize].hits.insert(part);
+                if let Some(facts) = cache.facts(slot) {
+                    self.hear(&facts.name, part);
+                }
                 self.count(id, part, partial)
             }
             Meaning::Former(facts) => {
@@ -119,6 +150,7 @@ impl Ledger {
             }
             _ => return Err("it mixes names"),
         };
+        self.hear(&name, part);
         let id = match self.find(cache, &name) {
             Some(id) => id,
             None => match cache.slot_of(&name) {

@@ -331,11 +331,35 @@ impl Negotiator {
         self.decisions.pop_front()
     }
 
+    /// Whether [`Negotiator::next`] has something to give.
+    pub fn has_decided(&self) -> bool {
+        !self.decisions.is_empty()
+    }
+
     /// Whether it is of use to wake this node when a child writes. Nothing can be complete before this rank has asked
     /// for it too, so an idle one may sleep until [`Negotiator::next_tick`]; its parent must always wake it.
     pub fn wants_children(&self) -> bool {
         let is_asking = self.leader.as_ref().is_some_and(|leader| leader.stalls.is_asking());
         !self.seat.children.is_empty() && (!self.own.is_idle() || is_asking || self.watch.is_listening())
+    }
+
+    /// Has the leader remember who asks for what, as long as somebody wants to see it.
+    pub fn listen(&mut self, on: bool) {
+        let own = self.host.as_mut().filter(|_| self.leader.is_some());
+        for ledger in own.into_iter().chain(self.leader.as_mut().map(|leader| &mut leader.hosts)) {
+            ledger.listen(on);
+        }
+    }
+
+    /// On the leader: names and the positions that asked for them since this was last called. Of other hosts the leader hears
+    /// once all their members have asked.
+    pub fn take_heard(&mut self) -> Vec<(Arc<str>, usize)> {
+        let Some(leader) = &mut self.leader else { return Vec::new() };
+        let own_host = self.seat.host();
+        let mut heard = self.host.as_mut().map(Ledger::take_heard).unwrap_or_default();
+        let others = leader.hosts.take_heard();
+        heard.extend(others.into_iter().filter(|&(_, at)| self.seat.host_of(at) != own_host));
+        heard
     }
 
     /// This rank's requests in flight, by ticket; a join is not among them.

@@ -229,6 +229,11 @@ impl Facts {
         (f64::from_bits(self.prescale), f64::from_bits(self.postscale))
     }
 
+    /// Whether the name may be used again, so that remembering it pays. Operations that users do not name are counted up.
+    pub(super) fn comes_back(&self) -> bool {
+        !self.name.contains(".noname.")
+    }
+
     pub(super) fn has_factors(&self) -> bool {
         self.factors() != (1.0, 1.0)
     }
@@ -302,5 +307,11 @@ mod tests {
         assert_eq!(facts(|r| r.kind = Kind::Allgather).bytes(100), 1600);
         assert_eq!(facts(|r| r.shape = vec![u64::MAX, u64::MAX]).bytes(1), u64::MAX);
         assert_eq!(facts(|r| r.shape = vec![]).bytes(1), 4);
+    }
+
+    #[test]
+    fn names_that_are_counted_up_do_not_come_back() {
+        assert!(facts(|r| r.name = "allreduce.grad.fc".into()).comes_back());
+        assert!(!facts(|r| r.name = "allreduce.noname.17".into()).comes_back());
     }
 }

@@ -158,7 +158,7 @@ impl Negotiator {
 
     /// Whether [`Negotiator::advance`] has something to decide or to look at, or [`Negotiator::next`] something to give.
     pub fn is_due(&self, now: Duration) -> bool {
-        !self.decisions.is_empty()
+        self.has_decided()
             || self.watch.to_count.is_some()
             || self.leader.as_ref().is_some_and(|leader| leader.has_work() || leader.stalls.has_news())
             || self.next_tick().is_some_and(|tick| tick <= now)

@@ -34,7 +34,7 @@ fn rows() -> Vec<(Request, Request, &'static [&'static str])> {
             plain(),
             of(Allgather, &[10, 128]),
             &[
-                "Mismatched operations: one rank did an allreduce, but another rank did an allgather.",
+                "Mismatched operations: one rank asked for allreduce, but another rank asked for allgather.",
                 "\n  rank  3:   allgather of (*, 128) float32",
             ],
         ),

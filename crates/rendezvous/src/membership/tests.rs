@@ -312,6 +312,9 @@ fn a_rank_that_says_why_it_fails_is_announced_at_once_and_may_leave_afterwards()
     assert_eq!(job.handle(ms(6), Event::Left { rank: 1 }), []);
     assert_eq!(job.handle(ms(7), reported(1, "exited with status 1")), []);
     assert_eq!(job.first_loss().and_then(|loss| loss.rank), Some(1));
+    let parted: Vec<(usize, bool)> =
+        job.partings().iter().map(|parting| (parting.rank, parting.orderly)).collect();
+    assert_eq!(parted, [(1, false)]);
 }
 
 #[test]

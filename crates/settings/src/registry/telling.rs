@@ -20,7 +20,7 @@ variables! {
     /// means that `start_timeline()` will name the file later.
     TIMELINE = "HOROVOD_TIMELINE": Path, None, Honoured;
 
-    /// Marks in the timeline each time the engine looks for work.
+    /// Marks in the timeline each batch that the engine runs.
     TIMELINE_MARK_CYCLES = "HOROVOD_TIMELINE_MARK_CYCLES": Switch, Some("0"), Honoured;
 
     /// The least important messages to show. Up to `info` they go to standard output, the others to standard error.

@@ -2,13 +2,13 @@
 """Make a CUDA-built PyTorch wheel importable on a machine without CUDA.
 
 PyPI's `torch` is linked against a dozen NVIDIA libraries that come as wheels of
-their own, some 2.5 GB. The benchmarks only use torch on the CPU, as a peer, so
+their own, some 2.5 GB. Tests, examples and benchmarks here use torch on the CPU, so
 this writes small stand-ins instead: for every shared library that torch asks for
 and that neither torch nor the system has, one library of that name which defines
 the functions torch imports from it. Each of them answers 100, which is CUDA's
 "no device", so torch finds no GPU and goes on.
 
-    python3 bench/stub_cuda.py SITE-PACKAGES/torch
+    python3 tools/stub_cuda.py SITE-PACKAGES/torch
 
 Needs gcc, readelf and nm (Debian: gcc binutils).
 """
