@@ -93,7 +93,9 @@ def shutdown() -> None:
     False
     """
     global _answering
-    _core.shutdown()
+    if not _core.shutdown():
+        # The answering thread ends with the call that this one interrupts.
+        return
     if _answering is not None:
         # A thread that wakes up while the interpreter ends would be torn from under native code.
         _answering.join()

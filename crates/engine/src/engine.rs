@@ -8,7 +8,7 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use ronde_collective::types::ReduceOp;
+use ronde_collective::types::{DType, ReduceOp};
 use ronde_collective::{Group, Interrupt, LinkKind};
 use ronde_rendezvous::{JobSpec, Place};
 use ronde_settings::{Level, Note, Settings, TimelineTarget};
@@ -19,7 +19,7 @@ use crate::error::Error;
 use crate::inquiry::Inquiries;
 use crate::job::{Job, Membership};
 use crate::negotiation::Kind;
-use crate::operation::{Finished, Operation, Submission};
+use crate::operation::{Finished, Operation, Submission, Tensor};
 use crate::seat::Seat;
 
 type Result<T> = std::result::Result<T, Error>;
@@ -130,6 +130,16 @@ impl Engine {
         self.handles().get(&handle).is_none_or(|(_, operation)| operation.is_done())
     }
 
+    /// The outcome of an operation that is over, whose handle is then forgotten; `None` if it is not, or nobody knows it.
+    pub fn finished(&self, handle: Handle) -> Option<Result<Finished>> {
+        let mut handles = self.handles();
+        if !handles.get(&handle)?.1.is_done() {
+            return None;
+        }
+        let (_, operation) = handles.remove(&handle)?;
+        Some(operation.outcome())
+    }
+
     /// Waits for an operation and forgets its handle. `None`: no such handle.
     pub fn wait(&self, handle: Handle) -> Result<Option<Finished>> {
         let Some((seat, operation)) = self.handles().get(&handle).cloned() else { return Ok(None) };
@@ -138,10 +148,29 @@ impl Engine {
         operation.outcome().map(Some)
     }
 
-    /// Tells the other members that this rank found its own arguments for an operation wrong.
-    pub fn submit_fault(&self, set: u32, kind: Kind, name: &str, message: &str) -> Result<()> {
+    /// Tells the other members that this rank found its own arguments for an operation of so many tensors wrong. Several are
+    /// a group, whose members the others wait for one by one.
+    pub fn submit_fault(
+        &self,
+        set: u32,
+        kind: Kind,
+        name: &str,
+        tensors: usize,
+        message: &str,
+    ) -> Result<()> {
         let seat = self.common.seat(set)?;
-        let what = Submission { fault: Some(message.to_owned()), ..Submission::new(kind, name, Vec::new()) };
+        let nothing = || Tensor {
+            source: std::ptr::null(),
+            target: std::ptr::null_mut(),
+            shape: Vec::new(),
+            dtype: DType::U8,
+            ready: None,
+        };
+        let what = Submission {
+            grouped: tensors > 1,
+            fault: Some(message.to_owned()),
+            ..Submission::new(kind, name, (0..tensors).map(|_| nothing()).collect())
+        };
         seat.submit(Arc::new(Operation::new(what)))
     }
 

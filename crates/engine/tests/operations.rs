@@ -200,8 +200,9 @@ fn a_rank_that_finds_its_own_arguments_wrong_tells_the_others() {
     on_ranks(&[3], |engine| {
         if engine.place().rank == 1 {
             engine
-                .submit_fault(0, Kind::Alltoall, "alltoall.x", "splits add up to 7 of 6 rows")
+                .submit_fault(0, Kind::Alltoall, "alltoall.x", 1, "splits add up to 7 of 6 rows")
                 .expect("told");
+            engine.submit_fault(0, Kind::Allreduce, "group", 3, "of no known type").expect("told");
         } else {
             let text = refused(
                 engine,
@@ -209,6 +210,11 @@ fn a_rank_that_finds_its_own_arguments_wrong_tells_the_others() {
                 Submission::new(Kind::Alltoall, "alltoall.x", vec![Floats(vec![0.0; 6]).tensor()]),
             );
             assert!(text.contains("rank 1") && text.contains("7 of 6"), "{text}");
+            let mut data = [1, 2, 3].map(|len| Floats(vec![0.0; len]));
+            let tensors = data.iter_mut().map(Floats::tensor).collect();
+            let group = Submission { grouped: true, ..Submission::new(Kind::Allreduce, "group", tensors) };
+            let text = refused(engine, 0, group);
+            assert!(text.contains("rank 1") && text.contains("no known type"), "{text}");
         }
         engine.barrier("after").expect("the job goes on");
     });
@@ -290,7 +296,8 @@ fn decisions_larger_than_a_ring_reach_everybody() {
 /// A mix of everything with many operations in flight, in a random order on every rank.
 #[test]
 fn a_long_mixed_run_ends_with_every_operation_done_right() {
-    let rounds: usize = std::env::var("RONDE_SOAK").ok().and_then(|text| text.parse().ok()).unwrap_or(3_000);
+    let rounds: usize =
+        std::env::var("RONDE_SOAK").ok().and_then(|text| text.parse().ok()).unwrap_or(100_000);
     on_ranks(&[2, 1], |engine| {
         let (rank, size) = (engine.place().rank, engine.place().size);
         let mut common = Dice(42);

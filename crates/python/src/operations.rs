@@ -172,7 +172,14 @@ pub(crate) fn enqueue_join(name: &str, awaited: bool) -> PyResult<u64> {
 
 /// Tells the members that this rank found its own arguments wrong.
 #[pyfunction]
-pub(crate) fn enqueue_fault(process_set: u32, kind: &str, name: &str, message: &str) -> PyResult<()> {
+#[pyo3(signature = (process_set, kind, name, message, tensors=1))]
+pub(crate) fn enqueue_fault(
+    process_set: u32,
+    kind: &str,
+    name: &str,
+    message: &str,
+    tensors: usize,
+) -> PyResult<()> {
     let kind = match kind {
         "allreduce" => Kind::Allreduce,
         "allgather" => Kind::Allgather,
@@ -182,7 +189,7 @@ pub(crate) fn enqueue_fault(process_set: u32, kind: &str, name: &str, message: &
         other => return Err(PyValueError::new_err(format!("{other} is no collective"))),
     };
     let engine = session::current()?;
-    engine.submit_fault(process_set, kind, name, message).map_err(|failure| error::raise(&failure))
+    engine.submit_fault(process_set, kind, name, tensors, message).map_err(|failure| error::raise(&failure))
 }
 
 /// Whether an operation is finished.

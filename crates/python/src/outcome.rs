@@ -11,7 +11,7 @@ use pyo3::types::{PyList, PyTuple};
 use ronde_engine::{Buffer, Finished, Rows};
 
 use crate::describe::DlTensor;
-use crate::session;
+use crate::{error, session};
 
 const NAME: &CStr = c"dltensor";
 const CPU: i32 = 1;
@@ -30,7 +30,11 @@ struct Managed {
 /// Waits for an operation and returns what it gives; see `_core.pyi`.
 #[pyfunction]
 pub(crate) fn wait(py: Python<'_>, handle: u64) -> PyResult<Py<PyAny>> {
-    let finished = session::call(py, move |engine| engine.wait(handle))?.unwrap_or_default();
+    // What is over already needs no waiting, and so no letting go of the interpreter.
+    let finished = match session::current()?.finished(handle) {
+        Some(outcome) => outcome.map_err(|failure| error::raise(&failure))?,
+        None => session::call(py, move |engine| engine.wait(handle))?.unwrap_or_default(),
+    };
     let Finished { rows, received, last_joined, .. } = finished;
     if let Some(last) = last_joined {
         return Ok(last.into_pyobject(py)?.into_any().unbind());

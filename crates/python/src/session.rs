@@ -6,7 +6,8 @@
 
 use std::cell::{Cell, RefCell};
 use std::process;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, Once, PoisonError};
 use std::time::{Duration, Instant};
 
 use pyo3::prelude::*;
@@ -17,6 +18,26 @@ use crate::error;
 struct Running {
     engine: Arc<Engine>,
     process: u32,
+    /// Forks counted when it began.
+    forks: u32,
+}
+
+/// Forks between the process that loaded this module and this one. Asking the kernel which process this is would cost as much as
+/// submitting an operation.
+static FORKS: AtomicU32 = AtomicU32::new(0);
+
+extern "C" fn count_fork() {
+    FORKS.fetch_add(1, Ordering::Relaxed);
+}
+
+/// Has forks counted from now on, in the children.
+fn count_forks() {
+    static ONCE: Once = Once::new();
+    ONCE.call_once(|| {
+        // SAFETY: the handler adds to an atomic number, which is allowed in a forked child. Registering fails only without
+        // memory; then children are not told apart, as before they are born.
+        let _ = unsafe { libc::pthread_atfork(None, None, Some(count_fork)) };
+    });
 }
 
 /// Held for moments only, and never while waiting for the interpreter.
@@ -31,6 +52,8 @@ thread_local! {
     static CALLING: Cell<bool> = const { Cell::new(false) };
     /// What a signal handler raised while this thread waited.
     static RAISED: RefCell<Option<PyErr>> = const { RefCell::new(None) };
+    /// The engine that a signal handler wants to leave while this thread waits in it.
+    static LEAVING: RefCell<Option<Arc<Engine>>> = const { RefCell::new(None) };
 }
 
 /// Joins the job that the environment names, or makes one of size 1, with these process sets. Does nothing if that was
@@ -41,11 +64,13 @@ pub(crate) fn init(py: Python<'_>, process_sets: Option<Vec<Vec<usize>>>, dynami
     let sets = process_sets.unwrap_or_default();
     let joined = detached(py, || {
         let _joining = locked(&JOINING);
+        count_forks();
         if locked(&RUNNING).is_none() {
             let mut settings = Settings::from_environment(|name| std::env::var(name).ok());
             settings.0.dynamic_process_sets |= dynamic;
             let engine = Engine::start(Arc::new(signal_raised), settings, &sets)?;
-            *locked(&RUNNING) = Some(Running { engine: Arc::new(engine), process: process::id() });
+            let forks = FORKS.load(Ordering::Relaxed);
+            *locked(&RUNNING) = Some(Running { engine: Arc::new(engine), process: process::id(), forks });
         }
         Ok(())
     });
@@ -53,17 +78,22 @@ pub(crate) fn init(py: Python<'_>, process_sets: Option<Vec<Vec<usize>>>, dynami
     locked(&RUNNING).as_ref().map_or(Ok(()), Running::check_process)
 }
 
-/// Leaves the job. Does nothing without one, nor in a forked child, whose parent stays.
+/// Leaves the job. Does nothing without one, nor in a forked child, whose parent stays. False: it was called by a signal
+/// handler in the middle of another call, which now comes to its end and then leaves.
 #[pyfunction]
-pub(crate) fn shutdown(py: Python<'_>) {
+pub(crate) fn shutdown(py: Python<'_>) -> bool {
     let left = locked(&RUNNING).take();
-    if let Some(Running { engine, process }) = left {
-        if process == process::id() {
-            py.detach(|| leave(engine));
-        } else {
-            std::mem::forget(engine);
+    match left {
+        Some(running) if running.is_inherited() => std::mem::forget(running),
+        // The interrupted call holds what leaving would wait for.
+        Some(Running { engine, .. }) if CALLING.get() => {
+            LEAVING.set(Some(engine));
+            return false;
         }
+        Some(Running { engine, .. }) => py.detach(|| leave(engine)),
+        None => {}
     }
+    true
 }
 
 /// Fails what is in flight, which makes threads that wait for it let go, and drops the engine.
@@ -85,7 +115,7 @@ fn leave(mut engine: Arc<Engine>) {
 pub(crate) fn after_fork_in_child() {
     // The lock may have been held by a thread that the child does not have; then the connections stay open.
     let Ok(slot) = RUNNING.try_lock() else { return };
-    if let Some(running) = slot.as_ref().filter(|running| running.process != process::id()) {
+    if let Some(running) = slot.as_ref().filter(|running| running.is_inherited()) {
         running.engine.close_in_forked_child();
     }
 }
@@ -93,7 +123,7 @@ pub(crate) fn after_fork_in_child() {
 /// Whether this process is in a job.
 #[pyfunction]
 pub(crate) fn is_initialized() -> bool {
-    locked(&RUNNING).as_ref().is_some_and(|running| running.process == process::id())
+    locked(&RUNNING).as_ref().is_some_and(|running| !running.is_inherited())
 }
 
 /// Rank, size, local rank, local size, cross rank and cross size.
@@ -199,8 +229,12 @@ fn detached<T: Send>(py: Python<'_>, work: impl FnOnce() -> Result<T, Error> + S
     let outcome = py.detach(|| {
         // A signal handler that runs while this thread waits may make calls of its own.
         let before = CALLING.replace(true);
-        let outcome = work();
+        let mut outcome = work();
         CALLING.set(before);
+        if let Some(engine) = (!before).then(|| LEAVING.take()).flatten() {
+            leave(engine);
+            outcome = outcome.map_err(|_| Error::ShutDown("a signal handler called shutdown()".into()));
+        }
         outcome
     });
     // What a handler raised must reach the caller even if it was raised too late to end the wait.
@@ -210,14 +244,14 @@ fn detached<T: Send>(py: Python<'_>, work: impl FnOnce() -> Result<T, Error> + S
     }
 }
 
-/// Asked by the engine every now and then while it waits: has a signal handler raised something, as Ctrl-C does?
+/// Asked by the engine every now and then while it waits: has a signal handler raised something, as Ctrl-C does, or left?
 fn signal_raised() -> bool {
     if !CALLING.get() {
         return false;
     }
     let raised = Python::try_attach(|py| py.check_signals().err()).flatten();
-    let stop = raised.is_some();
-    if stop {
+    let stop = raised.is_some() || LEAVING.with_borrow(Option::is_some);
+    if raised.is_some() {
         RAISED.set(raised);
     }
     stop
@@ -230,6 +264,11 @@ fn locked<T>(mutex: &'static Mutex<T>) -> MutexGuard<'static, T> {
 
 impl Running {
     fn check_process(&self) -> PyResult<()> {
-        if self.process == process::id() { Ok(()) } else { Err(error::forked(self.process)) }
+        if self.is_inherited() { Err(error::forked(self.process)) } else { Ok(()) }
+    }
+
+    /// Whether this process is a child of the one that joined.
+    fn is_inherited(&self) -> bool {
+        self.forks != FORKS.load(Ordering::Relaxed)
     }
 }

@@ -67,9 +67,12 @@ def number_of(process_set: ProcessSet) -> int:
     return number
 
 
-def refuse(kind: str, key: str, process_set: ProcessSet, message: str) -> NoReturn:
-    """Raise ``ValueError``, and make the operation of that name fail on the other ranks, which wait for this one."""
-    _core.enqueue_fault(number_of(process_set), kind, key, message)
+def refuse(kind: str, key: str, process_set: ProcessSet, message: str, of: int = 1) -> NoReturn:
+    """Raise ``ValueError``, and make the operation of that name fail on the other ranks, which wait for this one.
+
+    ``of`` is the number of its tensors: the others wait for each tensor of a group.
+    """
+    _core.enqueue_fault(number_of(process_set), kind, key, message, of)
     raise ValueError(message)
 
 
@@ -78,18 +81,22 @@ def key_of(kind: str, name: str | None, process_set: ProcessSet) -> str:
     return f"{kind}.noname.{next(process_set.unnamed)}" if name is None else f"{kind}.{name}"
 
 
-def checked(check: Callable[[Tensor], Any], kind: str, key: str, tensor: Tensor, process_set: ProcessSet) -> Any:
+def checked(
+    check: Callable[[Tensor], Any], kind: str, key: str, tensor: Tensor, process_set: ProcessSet, of: int = 1
+) -> Any:
     """Return what a function says about a tensor; if it refuses, the other ranks hear of it."""
     try:
         return check(tensor)
     except ValueError as error:
-        refuse(kind, key, process_set, str(error))
+        refuse(kind, key, process_set, str(error), of)
 
 
-def input_of(kind: str, key: str, tensor: Tensor, process_set: ProcessSet) -> tuple[Tensor, tuple[int, Any, int]]:
-    """Return the memory of an argument, and its address, shape and type."""
-    dtype = checked(code_of, kind, key, tensor, process_set)
-    source = checked(reachable, kind, key, tensor, process_set)
+def input_of(
+    kind: str, key: str, tensor: Tensor, process_set: ProcessSet, of: int = 1
+) -> tuple[Tensor, tuple[int, Any, int]]:
+    """Return the memory of an argument, one ``of`` so many, and its address, shape and type."""
+    dtype = checked(code_of, kind, key, tensor, process_set, of)
+    source = checked(reachable, kind, key, tensor, process_set, of)
     return source, (source.data_ptr(), source.shape, dtype)
 
 
@@ -145,13 +152,13 @@ def splits_of(key: str, tensor: Tensor, splits: Any, process_set: ProcessSet) ->
     return counts
 
 
-def share_of(key: str, tensor: Tensor, op: int, process_set: ProcessSet) -> tuple[Tensor, Tensor, Any]:
+def share_of(key: str, tensor: Tensor, op: int, process_set: ProcessSet, of: int = 1) -> tuple[Tensor, Tensor, Any]:
     """Return input, output and description of one tensor of a reducescatter."""
     if op not in (Average, Sum):
         raise HorovodInternalError(f"reducescatter knows Average and Sum, but not the reduction with number {op}")
-    source, (address, shape, dtype) = input_of("reducescatter", key, tensor, process_set)
+    source, (address, shape, dtype) = input_of("reducescatter", key, tensor, process_set, of)
     if not shape:
-        refuse("reducescatter", key, process_set, "reducescatter needs rows to share out, but a scalar has none")
+        refuse("reducescatter", key, process_set, "reducescatter needs rows to share out, but a scalar has none", of)
     number_of(process_set)
     size = process_set.size()
     if size is None:

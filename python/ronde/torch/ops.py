@@ -160,7 +160,7 @@ def grouped_allgather_async(
     """Start joining several tensors, each with its like on the other ranks; one handle, whose result is a list."""
     key = key_of("grouped_allgather", name, process_set)
     tensors = same_device(tensors)
-    inputs = [input_of("allgather", key, tensor, process_set) for tensor in tensors]
+    inputs = [input_of("allgather", key, tensor, process_set, len(tensors)) for tensor in tensors]
     handle = _core.enqueue_allgather(number_of(process_set), key, [entry for _, entry in inputs], True)
     return keep(handle, tensors, _gathered_group, inputs)
 
@@ -232,7 +232,7 @@ def grouped_reducescatter_async(
     """Start ``reducescatter`` of several tensors, which run together; one handle, whose result is a list."""
     key = key_of("grouped_reducescatter", name, process_set)
     tensors = same_device(tensors)
-    shares = [share_of(key, tensor, op, process_set) for tensor in tensors]
+    shares = [share_of(key, tensor, op, process_set, len(tensors)) for tensor in tensors]
     handle = _core.enqueue_reducescatter(
         number_of(process_set), key, [entry for _, _, entry in shares], op, prescale_factor, postscale_factor, True
     )
@@ -314,7 +314,7 @@ def start_grouped_allreduce(
     tensors = same_device(tensors)
     entries, outputs, sources = [], [], []
     for tensor in tensors:
-        source, (address, shape, dtype) = input_of("allreduce", key, tensor, process_set)
+        source, (address, shape, dtype) = input_of("allreduce", key, tensor, process_set, len(tensors))
         output = torch.empty_like(tensor) if source is tensor and not in_place else source
         entries.append((address, output.data_ptr(), shape, dtype))
         outputs.append(output)
