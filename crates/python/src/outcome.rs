@@ -31,7 +31,8 @@ struct Managed {
 #[pyfunction]
 pub(crate) fn wait(py: Python<'_>, handle: u64) -> PyResult<Py<PyAny>> {
     // What is over already needs no waiting, and so no letting go of the interpreter.
-    let finished = match session::current()?.finished(handle) {
+    let over = session::current()?.finished(handle);
+    let finished = match over {
         Some(outcome) => outcome.map_err(|failure| error::raise(&failure))?,
         None => session::call(py, move |engine| engine.wait(handle))?.unwrap_or_default(),
     };
