@@ -4,7 +4,8 @@
 //! lock that any thread may hold:
 //!
 //! * A submitter never waits for it. It leaves the operation in the inbox and, if the core is free, also announces it to
-//!   the other ranks. If that makes something ready, it rings for the seat's thread.
+//!   the other ranks. If that makes something ready, it rings for the seat's thread; in a storm of operations the thread then
+//!   lets them pile up for at most `HOROVOD_CYCLE_TIME`.
 //! * A caller that waits takes the core if it is free and does the thread's work itself: a lone blocking call negotiates and
 //!   reduces where it is called, without a change of threads. After a bounded time without news it lets go and sleeps.
 //! * The thread does what nobody else does, and sleeps on a bell that peers ring only while this rank has something pending.
@@ -13,7 +14,7 @@
 //! on it.
 
 use std::collections::HashSet;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering, fence};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering, fence};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
@@ -35,6 +36,11 @@ const LOOK_UP: Duration = Duration::from_millis(100);
 /// The thread's first sleep, where it has found the core taken before it could ask when something is due.
 const FIRST_SLEEP: Duration = Duration::from_secs(1);
 
+/// Operations that follow each other faster than this come in a storm.
+const STORM: Duration = Duration::from_micros(20);
+/// What Horovod's default means; longer cycle times, which scripts set to save polling, would only add latency here.
+const LONGEST_PILING: Duration = Duration::from_millis(1);
+
 /// How long after a member has left something that needed it may still complete.
 const FAREWELL: Duration = Duration::from_millis(500);
 
@@ -49,6 +55,10 @@ pub(crate) struct Seat {
     fresh: AtomicBool,
     core: Mutex<Core>,
     bell: Bell,
+    /// When an operation was last submitted, on the clock of all decisions, in nanoseconds.
+    last_submitted: AtomicU64,
+    /// Whether the thread was rung to come a little later and has not looked since.
+    piling: AtomicBool,
     /// Callers that wait for an operation.
     waiting: AtomicUsize,
     stop: AtomicBool,
@@ -111,6 +121,8 @@ impl Seat {
                 missing_since: None,
             }),
             bell,
+            last_submitted: AtomicU64::new(0),
+            piling: AtomicBool::new(false),
             waiting: AtomicUsize::new(0),
             stop: AtomicBool::new(false),
             spin: if neighbours > cores { Duration::ZERO } else { SPIN },
@@ -156,15 +168,16 @@ impl Seat {
             inbox.queue.push(operation);
         }
         self.fresh.store(true, Ordering::SeqCst);
+        let storms = self.follows_another();
         // Whoever waits right away announces it then, without asking peers to ring for the thread in between.
         if !awaited {
-            self.stir();
+            self.stir(storms);
         }
         Ok(())
     }
 
-    /// Announces what lies in the inbox, if nobody else is about to.
-    fn stir(&self) {
+    /// Announces what lies in the inbox, if nobody else is about to. While it `storms`, what that makes ready may pile up.
+    fn stir(&self, storms: bool) {
         loop {
             // Against the holder's unlocking and then looking at `fresh`: one of both sees the other.
             fence(Ordering::SeqCst);
@@ -173,7 +186,27 @@ impl Seat {
             }
             let Some(mut core) = self.try_core() else { return };
             let outcome = self.settle(&mut core);
-            self.let_go(core, outcome);
+            if storms && matches!(outcome, Ok(true)) {
+                core.tree.attend(false);
+                drop(core);
+                self.pile_up();
+            } else {
+                self.let_go(core, outcome);
+            }
+        }
+    }
+
+    /// Whether an operation was submitted just before this one, so that more are likely to come.
+    fn follows_another(&self) -> bool {
+        let now = self.common.now().as_nanos() as u64;
+        let last = self.last_submitted.swap(now, Ordering::Relaxed);
+        now.saturating_sub(last) < STORM.as_nanos() as u64
+    }
+
+    /// Has the thread come a little later, unless it is about to anyway. Whoever waits meanwhile does not wait for it.
+    fn pile_up(&self) {
+        if !self.piling.swap(true, Ordering::SeqCst) {
+            self.bell.ring();
         }
     }
 
@@ -209,7 +242,7 @@ impl Seat {
             if let Some(mut core) = self.try_core() {
                 let outcome = self.drive(&mut core, operation);
                 self.let_go(core, outcome);
-                self.stir();
+                self.stir(false);
             } else {
                 self.look(operation);
             }
@@ -256,6 +289,11 @@ impl Seat {
         self.common.pin_thread();
         let mut limit = Some(FIRST_SLEEP);
         while !self.stop.load(Ordering::SeqCst) && !self.is_closed() {
+            if self.piling.load(Ordering::SeqCst) && self.waiting.load(Ordering::Relaxed) == 0 {
+                std::thread::sleep(self.common.settings.cycle_time.min(LONGEST_PILING));
+            }
+            // Before the look, so that whoever comes after it rings again.
+            self.piling.store(false, Ordering::SeqCst);
             // A wire goes on waking its sleeper until it is read, so there the thread waits for its turn.
             let core = if sleeper.has_wires() { Some(locked(&self.core)) } else { self.knock() };
             if let Some(mut core) = core {
@@ -513,7 +551,7 @@ impl Seat {
         core.negotiator.answer(self.common.now(), text);
         let outcome = self.settle(&mut core);
         self.let_go(core, outcome);
-        self.stir();
+        self.stir(false);
     }
 
     /// From now on everything fails with `error`, what is in flight included.

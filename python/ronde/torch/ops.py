@@ -57,6 +57,9 @@ __all__ = [
 ]
 
 
+_strided = torch.strided
+
+
 def allreduce_async(
     tensor: Tensor,
     average: bool | None = None,
@@ -71,7 +74,7 @@ def allreduce_async(
     ``op`` is one of Average (the default), Sum, Adasum, Min, Max and Product. Elements are multiplied by
     ``prescale_factor`` before and by ``postscale_factor`` after. ``average`` is the old way to choose Average or Sum.
     """
-    op = reduction(op, average, process_set)
+    op = Average if op is None and average is None else reduction(op, average, process_set)
     return start_allreduce(tensor, False, name, op, prescale_factor, postscale_factor, process_set)
 
 
@@ -85,7 +88,7 @@ def allreduce_async_(
     process_set: ProcessSet = global_process_set,
 ) -> int:
     """Start a reduction in place: the tensor must be left alone until ``synchronize`` and holds the result then."""
-    op = reduction(op, average, process_set)
+    op = Average if op is None and average is None else reduction(op, average, process_set)
     return start_allreduce(tensor, True, name, op, prescale_factor, postscale_factor, process_set)
 
 

@@ -140,9 +140,8 @@ pub(super) fn send_goodbye(link: &UnixStream) {
 /// Says why this rank is about to end.
 pub(super) fn send_failing(link: &UnixStream, reason: &str) {
     let reason = &reason.as_bytes()[..reason.len().min(LONGEST_REASON)];
-    let mut link = link;
-    // If the neighbour is gone already it need not know.
-    let _ = send(link, [FAILING, reason.len() as u64], &[]).map(|()| link.write_all(reason));
+    // If the neighbour is gone already it need not know. One call, so that nothing another thread sends comes in between.
+    let _ = send_with(link, [FAILING, reason.len() as u64], &[], reason);
 }
 
 /// Reads one message; the caller knows that one is there.
@@ -162,6 +161,16 @@ fn reason(mut link: &UnixStream, len: u64) -> Option<String> {
 }
 
 fn send(link: &UnixStream, words: [u64; 2], descriptors: &[BorrowedFd<'_>]) -> Result<()> {
+    send_with(link, words, descriptors, &[])
+}
+
+/// The same, with bytes that follow the message.
+fn send_with(
+    link: &UnixStream,
+    words: [u64; 2],
+    descriptors: &[BorrowedFd<'_>],
+    following: &[u8],
+) -> Result<()> {
     debug_assert!(descriptors.len() <= DESCRIPTORS);
     let mut bytes = [0; MESSAGE];
     bytes[..8].copy_from_slice(&words[0].to_le_bytes());
@@ -171,7 +180,8 @@ fn send(link: &UnixStream, words: [u64; 2], descriptors: &[BorrowedFd<'_>]) -> R
     if !descriptors.is_empty() {
         ancillary.push(SendAncillaryMessage::ScmRights(descriptors));
     }
-    rustix::net::sendmsg(link, &[IoSlice::new(&bytes)], &mut ancillary, SendFlags::NOSIGNAL)
+    let parts = [IoSlice::new(&bytes), IoSlice::new(following)];
+    rustix::net::sendmsg(link, &parts, &mut ancillary, SendFlags::NOSIGNAL)
         .map_err(Error::errno("speaking to a rank on this host"))?;
     Ok(())
 }

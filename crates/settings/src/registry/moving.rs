@@ -14,7 +14,8 @@ variables! {
     FUSION_THRESHOLD = "HOROVOD_FUSION_THRESHOLD": Bytes, Some("134217728"), Honoured;
 
     /// An upper bound for how long a tensor may wait for others to make a batch with. Ronde does not work in cycles: it acts
-    /// when a tensor is ready on all ranks, and what has piled up meanwhile goes along, so mostly nothing waits at all.
+    /// when a tensor is ready on all ranks, and what has piled up meanwhile goes along. Only a storm of tensors, while nobody
+    /// waits for one of them, is let pile up for this time, and never longer than 1 ms.
     CYCLE_TIME = "HOROVOD_CYCLE_TIME": Milliseconds, Some("1"), Honoured;
 
     /// How many tensors a process set remembers, so that their names need not travel again in the next step. 0 turns
