@@ -13,8 +13,8 @@ WHEEL := dist/ronde-$(VERSION)-cp39-abi3-$(TAG)_$(shell uname -m).whl
 SOURCES := $(shell find crates python -type f ! -name '*.pyc' ! -path '*/tests/*') \
 	Cargo.toml Cargo.lock pyproject.toml README.md LICENSE tools/build-wheel tools/requirements-build.txt
 
-.PHONY: help demo demo-torch wheel test test-fast test-torch lint kill-campaign bench bench-net bench-torch \
-	bench-horovod clean
+.PHONY: help demo demo-torch wheel test test-fast test-launch test-slurm test-images test-torch test-kills lint \
+	kill-campaign bench bench-net bench-torch bench-horovod bench-launch clean
 
 TORCH_ENVS := target/env/torch-newest/.installed target/env/torch-oldest/.installed
 
@@ -34,6 +34,18 @@ test: lint $(WHEEL) target/env/test/.installed $(TORCH_ENVS) ## run all checks a
 
 test-fast: $(WHEEL) target/env/test/.installed target/env/torch-newest/.installed ## run the tests that take minutes at most
 	tools/test fast
+
+test-launch: $(WHEEL) target/env/test/.installed ## run the launcher's tests, on hosts made of namespaces (root)
+	tools/test launch
+
+test-slurm: $(WHEEL) target/env/test/.installed ## run jobs that a real srun starts, on hosts made of namespaces (root)
+	tools/test slurm
+
+test-kills: $(WHEEL) target/env/test/.installed ## kill processes of jobs on many hosts at random, KILLS times (root)
+	tools/test kills $(or $(KILLS),200)
+
+test-images: $(WHEEL) target/env/test/.installed ## build the container images and run them under Docker daemons of their own (root)
+	target/env/test/bin/python -m pytest tests/images
 
 test-torch: $(TORCH_ENVS) ## run the tests that need PyTorch, on the oldest and the newest
 	tools/test torch
@@ -55,6 +67,9 @@ bench-torch: ## compare training with PyTorch over two ranks with DDP and Gloo
 
 bench-horovod: ## the same, with upstream Horovod beside it (builds it once, ten minutes)
 	bench/run torch --horovod $(ARGS)
+
+bench-launch: ## compare starting jobs on ssh hosts, and their output, with mpirun and horovodrun (root)
+	bench/run launch --horovod $(ARGS)
 
 clean: ## remove what was built (not the tools in the cache)
 	rm -rf target dist

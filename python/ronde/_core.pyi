@@ -4,12 +4,13 @@ A process set is named by its number, 0 being all ranks. Addresses must come fro
 alone, until ``wait`` has returned for the operation.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Final, final
 
 __all__ = [
     "DTYPES",
     "Inquiry",
+    "PlainTensors",
     "__version__",
     "add_process_set",
     "after_fork_in_child",
@@ -31,6 +32,8 @@ __all__ = [
     "inquiries",
     "is_homogeneous",
     "is_initialized",
+    "keep",
+    "pending",
     "place",
     "poll",
     "process_sets",
@@ -39,6 +42,7 @@ __all__ = [
     "shutdown",
     "start_timeline",
     "stop_timeline",
+    "synchronize",
     "wait",
 ]
 
@@ -129,6 +133,30 @@ def poll(handle: int) -> bool: ...
 # None for operations with given outputs and for unknown handles; for an allgather a list of (DLPack capsule of bytes or
 # None, shape); for an alltoall (capsule or None, shape, rows received from each); for a join the rank that joined last.
 def wait(handle: int) -> Any: ...
+
+# Operations that keep objects until somebody has waited for them with `synchronize`, which returns the result or what
+# `finish` makes of it and of what `wait` would return; None for handles that are not known.
+def keep(handle: int, result: Any, finish: Callable[[Any, Any], Any] | None, tensors: Any) -> int: ...
+def pending() -> list[int]: ...
+def synchronize(handle: int) -> Any: ...
+
+# Starts operations on tensors that can be taken as they are (dense, contiguous, on the CPU, of one of these classes and
+# types) and keeps them; None for others, and nothing is done. An allreduce is in place and called `allreduce.<name>`.
+@final
+class PlainTensors:
+    def __new__(cls, classes: list[type], strided: Any, dtypes: list[tuple[Any, int]]) -> PlainTensors: ...
+    def allreduce(
+        self,
+        tensor: Any,
+        name: str,
+        op: int,
+        prescale: float,
+        postscale: float,
+        process_set: int,
+        priority: int,
+        awaited: bool,
+    ) -> int | None: ...
+
 def add_process_set(ranks: list[int]) -> int: ...
 def remove_process_set(process_set: int) -> bool: ...
 def process_sets() -> list[tuple[int, list[int]]]: ...

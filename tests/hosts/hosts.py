@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """Test hosts: machines of our own, made of kernel namespaces, for tests and benchmarks that need several.
 
-Each host has its own network (`eth0` on one bridge, optionally limited in speed
-both ways), processes, host name, System V and POSIX shared memory, and root file
+Each host has its own network (`eth0` on one bridge, with an IPv4 and an IPv6
+address, optionally limited in speed both ways), processes, host name, System V and POSIX shared memory, and root file
 system: an overlay over this machine's files whose changes live in memory. A
 network namespace alone would not be a host: files, unix sockets with a path name
 and processes would still be shared, and a library could take a shortcut through
@@ -12,8 +12,9 @@ them that real machines do not have.
         server = hosts.popen(1, ["python3", "server.py", hosts.address(1)])
         hosts.run(2, ["python3", "client.py", hosts.address(1)])
 
-Hosts are numbered from 1 and know each other as h1, h2, and so on. Nothing has a
-name outside: namespaces, links and file systems belong to one holding process a
+Hosts are numbered from 1 and know each other as h1, h2, and so on, by IPv6 as h1.v6,
+h2.v6. `sshd.py` adds servers to log in by, `troubles.py` what can be wrong with a
+host. Nothing has a name outside: namespaces, links and file systems belong to one holding process a
 host, which ends when the pipe from this process closes. So they are gone after the
 `with` block and also when this process is killed, and any number of such networks
 can stand side by side with the same addresses. Needs root.
@@ -34,6 +35,7 @@ from pathlib import Path
 from typing import Any
 
 SUBNET = "10.77.0"
+SUBNET6 = "fd00:77:"
 MOST_HOSTS = 200
 INIT = Path(__file__).resolve().with_name("init.sh")
 TOOLS = {"unshare": "util-linux", "nsenter": "util-linux", "setpriv": "util-linux", "ip": "iproute2", "tc": "iproute2"}
@@ -86,15 +88,23 @@ class Hosts:
 
     `rate` limits each host's link both ways (for example "1gbit"; none means as fast
     as the machine goes). `expose` names files and folders of this machine that the
-    hosts see read-only although /tmp, /run and other mounts are their own.
+    hosts see read-only although /tmp, /run and other mounts are their own. `interfaces`
+    says which hosts call their link something else than eth0.
     """
 
-    def __init__(self, count: int, rate: str | None = None, expose: Sequence[Path | str] = ()) -> None:
+    def __init__(
+        self,
+        count: int,
+        rate: str | None = None,
+        expose: Sequence[Path | str] = (),
+        interfaces: Mapping[int, str] | None = None,
+    ) -> None:
         if not 1 <= count <= MOST_HOSTS:
             raise HostsError(f"{count} hosts: it must be 1 to {MOST_HOSTS}")
         self.count = count
         self.rate = rate
         self.expose = [str(Path(path).resolve()) for path in expose]
+        self._interfaces = dict(interfaces or {})
         self._holders: dict[int, _Holder] = {}
         self._switch: _Holder | None = None
 
@@ -123,22 +133,26 @@ class Hosts:
         _command([*switch, "ip", "link", "set", "br0", "up"])
         for host, holder in self._holders.items():
             holder.await_ready()
-            port, inside = f"v{host}", ["nsenter", f"--net=/proc/{holder.pid}/ns/net"]
+            port, link = f"v{host}", self.interface(host)
+            inside = ["nsenter", f"--net=/proc/{holder.pid}/ns/net"]
             # Made inside the switch's namespace, so that not even for a moment it is on this machine's network.
-            peer = ["peer", "name", "eth0", "netns", str(holder.pid)]
+            peer = ["peer", "name", link, "netns", str(holder.pid)]
             _command([*switch, "ip", "link", "add", port, "type", "veth", *peer])
             _command([*switch, "ip", "link", "set", port, "master", "br0", "up"])
             _command([*inside, "ip", "link", "set", "lo", "up"])
-            _command([*inside, "ip", "address", "add", f"{self.address(host)}/24", "dev", "eth0"])
-            _command([*inside, "ip", "link", "set", "eth0", "up"])
+            _command([*inside, "ip", "address", "add", f"{self.address(host)}/24", "dev", link])
+            # Without asking first whether anybody has the address: nobody does, and asking takes a second.
+            _command([*inside, "ip", "address", "add", f"{self.address6(host)}/64", "dev", link, "nodad"])
+            _command([*inside, "ip", "link", "set", link, "up"])
             if self.rate:
                 limiter = ["root", "tbf", "rate", self.rate, "burst", BURST, "latency", QUEUE]
-                _command([*inside, "tc", "qdisc", "add", "dev", "eth0", *limiter])
+                _command([*inside, "tc", "qdisc", "add", "dev", link, *limiter])
                 _command([*switch, "tc", "qdisc", "add", "dev", port, *limiter])
 
     def _etc_hosts(self) -> str:
         lines = ["127.0.0.1 localhost", "::1 localhost"]
         lines += [f"{self.address(host)} {self.name(host)}" for host in self.numbers()]
+        lines += [f"{self.address6(host)} {self.name(host)}.v6" for host in self.numbers()]
         return "\n".join(lines) + "\n"
 
     def numbers(self) -> range:
@@ -153,11 +167,34 @@ class Hosts:
         """Return the host's address on its network."""
         return f"{SUBNET}.{host}"
 
-    def enter(self, host: int) -> list[str]:
-        """Return what to put before a command to run it on the host; it dies with the process that started it."""
+    def address6(self, host: int) -> str:
+        """Return the host's IPv6 address on its network; the digits of its number are the last part."""
+        return f"{SUBNET6}:{host}"
+
+    def interface(self, host: int) -> str:
+        """Return what the host calls its link."""
+        return self._interfaces.get(host, "eth0")
+
+    def path(self, host: int, inside: str) -> Path:
+        """Return where this process finds a file of the host, to read and write it."""
+        return Path(f"/proc/{self._holder(host).pid}/root{inside}")
+
+    def first_process(self, host: int) -> int:
+        """Return the number, on this machine, of the process whose end is the end of the host."""
+        return self._holder(host).pid
+
+    def process_namespace(self, host: int) -> str:
+        """Return what all processes of the host, and no others, have as their `ns/pid`."""
+        return str(Path(f"/proc/{self._holder(host).pid}/ns/pid").readlink())
+
+    def _holder(self, host: int) -> _Holder:
         if host not in self._holders:
             raise HostsError(f"there is no host {host}: it was killed, or there are only {self.count}")
-        pid = str(self._holders[host].pid)
+        return self._holders[host]
+
+    def enter(self, host: int) -> list[str]:
+        """Return what to put before a command to run it on the host; it dies with the process that started it."""
+        pid = str(self._holder(host).pid)
         # `--wd` takes the holder's folder; with a path it would be one of this machine's.
         inside = ["--target", pid, "--net", "--mount", "--uts", "--ipc", "--pid", "--root", "--wd"]
         return ["nsenter", *inside, "setpriv", "--pdeathsig", "KILL"]
@@ -181,16 +218,24 @@ class Hosts:
     def traffic(self, host: int) -> tuple[int, int]:
         """Count the bytes that the host's link has received and sent so far."""
         received, sent = (
-            int(self.run(host, ["cat", f"/sys/class/net/eth0/statistics/{direction}_bytes"]))
+            int(self.run(host, ["cat", f"/sys/class/net/{self.interface(host)}/statistics/{direction}_bytes"]))
             for direction in ("rx", "tx")
         )
         return received, sent
 
     def kill(self, host: int) -> None:
         """End a host at once, as if its power had failed: not even its connections say goodbye."""
-        holder = self._holders.pop(host)
-        _command(["nsenter", f"--net=/proc/{holder.pid}/ns/net", "ip", "link", "set", "eth0", "down"])
-        holder.close()
+        self.set_link(host, "down")
+        self._holders.pop(host).close()
+
+    def set_link(self, host: int, state: str) -> None:
+        """Cut the host off ("down") or connect it again ("up")."""
+        inside = ["nsenter", f"--net=/proc/{self._holder(host).pid}/ns/net"]
+        _command([*inside, "ip", "link", "set", self.interface(host), state])
+        if state == "up":
+            # It went with the link.
+            address = [f"{self.address6(host)}/64", "dev", self.interface(host), "nodad"]
+            _command([*inside, "ip", "address", "replace", *address])
 
     def close(self) -> None:
         """End all hosts. Nothing of them is left."""

@@ -228,7 +228,7 @@ def test_loading_a_state_forgets_what_is_under_way() -> None:
     optimizer.load_state_dict(optimizer.state_dict())
     optimizer.zero_grad()
     # What nobody waits for goes on all the same, and its names are free afterwards.
-    handles.synchronize_all(list(handles._pending))
+    handles.synchronize_all(handles.pending())
     loss_of(model, own_part(inputs), own_part(targets)).backward()
     optimizer.step()
 

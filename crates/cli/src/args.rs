@@ -1,12 +1,24 @@
 //! Everything that can be typed. The help texts come from here, and so does the list of flags
 //! that take a value, which `invocation.rs` needs to find where the user's command begins.
+//!
+//! The run verb has by far the most flags: `args/run.rs` has them, `args/groups.rs` those that several
+//! verbs share or that belong together, `args/value.rs` how their values are read. The flags that only
+//! set a variable for every rank are a table of their own (`tuning/table.rs`).
 
-use std::ffi::OsString;
+mod groups;
+mod hosts;
+mod run;
+mod value;
+
 use std::net::SocketAddr;
 use std::path::PathBuf;
-use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand};
+
+pub(crate) use groups::{ElasticArgs, HostArgs, MpiArgs, NetworkArgs, SshArgs, TaskArgs, WaitingArgs};
+pub(crate) use hosts::{DoctorArgs, SetupSshArgs};
+pub(crate) use run::RunArgs;
+pub(crate) use value::{Assignment, at_least_one, port};
 
 /// Data-parallel training on the machines you have.
 ///
@@ -22,7 +34,7 @@ pub(crate) struct Cli {
 
 /// `horovodrun`: the run verb alone.
 #[derive(Debug, Parser)]
-#[command(name = "horovodrun", version, max_term_width = 100)]
+#[command(name = "horovodrun", version, max_term_width = 100, args_override_self = true)]
 #[command(about = "Start a training job (Ronde, called by the name of Horovod's launcher)")]
 pub(crate) struct Horovodrun {
     #[command(flatten)]
@@ -31,70 +43,61 @@ pub(crate) struct Horovodrun {
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Verb {
-    Run(RunArgs),
+    Run(Box<RunArgs>),
+    Doctor(DoctorArgs),
+    SetupSsh(SetupSshArgs),
+    Agent(AgentArgs),
     Rendezvous(RendezvousArgs),
     Timeline(TimelineArgs),
 }
 
-/// Start a training job and watch over it.
+/// Hold this machine's ranks for a launcher elsewhere.
 ///
-/// Starts the command once for each rank, shows every line of their output with the rank in front,
-/// and ends when all have ended. The first rank that fails ends the job: the others get SIGTERM,
-/// and SIGKILL 5 seconds later; the error names the rank, its host, how it ended and its last
-/// lines. Ctrl-C, SIGTERM and SIGHUP are passed on to the ranks; a second Ctrl-C kills them.
-/// However it ends, even if ronde itself is killed, no process of the job is left running.
-///
-/// Exit status: 0 if every rank exited with 0; that of the rank that failed first, or 128 and the
-/// number of the signal that killed it; 130, 143 or 129 after Ctrl-C, SIGTERM or SIGHUP; 1 if the
-/// job could not be started; 2 for wrong usage.
-#[derive(Debug, Args)]
-#[command(after_help = "Examples:\n  \
-    ronde run -np 2 python train.py\n  \
-    ronde run -np 4 --output-filename logs python -u train.py --epochs 3\n\n\
-    A rank finds HOROVOD_RANK, HOROVOD_SIZE, HOROVOD_LOCAL_RANK, HOROVOD_LOCAL_SIZE,\n\
-    HOROVOD_CROSS_RANK, HOROVOD_CROSS_SIZE and HOROVOD_HOSTNAME in its environment, and\n\
-    OMP_NUM_THREADS (cores / ranks) and PYTHONUNBUFFERED=1 unless they are set already.")]
-pub(crate) struct RunArgs {
-    /// How many ranks to start; -np N works as well. Without it, every slot of --hosts is used.
-    #[arg(short = 'n', long, value_name = "N", required_unless_present_any = ["hosts", "check_build"])]
-    pub(crate) num_proc: Option<usize>,
+/// For containers and hosts that cannot be reached by ssh. Dials the launcher, which was started with
+/// `ronde run --agents N --listen ADDRESS:PORT`, and keeps trying until it is there. Runs the ranks
+/// that it is given, and then waits for the next job. Whatever is not given as a flag is taken from
+/// the variable that the flag's help names.
+#[derive(Debug, Default, Args)]
+#[command(after_help = "Example:\n  \
+    chief$  ronde run -np 4 --agents 2 --listen 0.0.0.0:4000 --secret-file secret python train.py\n  \
+    worker$ ronde agent --connect chief:4000 --secret-file secret --slots 2")]
+pub(crate) struct AgentArgs {
+    /// Speak with the launcher over standard input and output; ssh starts it so.
+    #[arg(long, hide = true)]
+    pub(crate) stdio: bool,
 
-    /// Where to run, and how many ranks at most on each: localhost:2,[::1]:4. A host without a
-    /// number has one slot. This version runs on this machine only.
-    #[arg(short = 'H', long, value_name = "HOST:SLOTS,...")]
-    pub(crate) hosts: Option<String>,
+    /// Print the hash of this program, by which a launcher knows whether a host has the same.
+    #[arg(long, hide = true)]
+    pub(crate) fingerprint: bool,
 
-    /// Also write each rank's output to DIR/rank.N/stdout and DIR/rank.N/stderr.
-    #[arg(long, value_name = "DIR")]
-    pub(crate) output_filename: Option<PathBuf>,
+    /// Where the launcher listens [variable: RONDE_AGENT_CONNECT].
+    #[arg(long, value_name = "HOST:PORT")]
+    pub(crate) connect: Option<String>,
 
-    /// Put the time (UTC) in front of every line of output.
-    #[arg(long)]
-    pub(crate) prefix_output_with_timestamp: bool,
+    /// The file with the secret: 64 hexadecimal digits, readable by its owner only [variable: RONDE_SECRET_FILE].
+    #[arg(long, value_name = "FILE")]
+    pub(crate) secret_file: Option<PathBuf>,
 
-    /// Show the ranks' output as it is, without the rank in front of every line.
-    #[arg(long)]
-    pub(crate) no_prefix: bool,
+    /// How many ranks this machine takes; without it, as many as the launcher wants [variable: RONDE_AGENT_SLOTS].
+    #[arg(long, value_name = "N", value_parser = value::at_least_one)]
+    pub(crate) slots: Option<usize>,
 
-    /// How long a rank waits in init() for the others, in seconds [default: HOROVOD_START_TIMEOUT, or 600].
-    #[arg(long, value_name = "SECONDS", value_parser = seconds)]
-    pub(crate) start_timeout: Option<Duration>,
+    /// The one port through which other hosts' ranks reach those here, where only a published port can be reached
+    /// [variable: RONDE_AGENT_DATA_PORT].
+    #[arg(long, value_name = "PORT", value_parser = value::port)]
+    pub(crate) data_port: Option<u16>,
 
-    /// Say which process each rank is and what was set for it.
-    #[arg(long, conflicts_with = "quiet")]
-    pub(crate) verbose: bool,
+    /// How others reach that port: the machine's address and the published port [variable: RONDE_AGENT_ADVERTISE].
+    #[arg(long, value_name = "HOST:PORT")]
+    pub(crate) advertise: Option<String>,
 
-    /// Say nothing but errors.
-    #[arg(short, long)]
-    pub(crate) quiet: bool,
+    /// What this machine is called in messages; without it, its host name [variable: RONDE_AGENT_NAME].
+    #[arg(long, value_name = "NAME")]
+    pub(crate) name: Option<String>,
 
-    /// Show which frameworks are served here, by which controller and operations, and end; -cb works as well.
-    #[arg(long)]
-    pub(crate) check_build: bool,
-
-    /// The program each rank runs, and its arguments; everything from here on is passed as it is.
-    #[arg(required_unless_present = "check_build", trailing_var_arg = true, value_name = "COMMAND")]
-    pub(crate) command: Vec<OsString>,
+    /// The network interfaces that may be used; without it, all [variable: RONDE_AGENT_INTERFACES].
+    #[arg(long, value_name = "NAME,...", value_delimiter = ',')]
+    pub(crate) network_interfaces: Vec<String>,
 }
 
 /// Serve a job whose ranks something else starts.
@@ -152,9 +155,5 @@ pub(crate) struct MergeArgs {
     pub(crate) files: Vec<PathBuf>,
 }
 
-fn seconds(text: &str) -> Result<Duration, String> {
-    let seconds = text.parse().ok().and_then(|seconds| Duration::try_from_secs_f64(seconds).ok());
-    seconds
-        .filter(|duration| !duration.is_zero())
-        .ok_or_else(|| "a positive number of seconds is needed".to_owned())
-}
+#[cfg(test)]
+mod tests;

@@ -12,9 +12,10 @@ use clap::{Args, CommandFactory, Parser};
 use crate::args::{Cli, Horovodrun, RunArgs, Verb};
 
 /// Horovod's flags of several letters, and what they are called here.
-const LONG_SHORTS: [(&str, &str); 3] = [
+pub(crate) const LONG_SHORTS: [(&str, &str); 4] = [
     ("-np", "--num-proc"),
     ("-cb", "--check-build"),
+    ("-hostfile", "--hostfile"),
     ("-prefix-timestamp", "--prefix-output-with-timestamp"),
 ];
 
@@ -40,7 +41,7 @@ pub(crate) fn read(words: impl IntoIterator<Item = OsString>) -> Result<Invocati
         let rest = words.split_off(1);
         words.extend(spell_out(rest, Name::Horovodrun));
         let parsed = Horovodrun::try_parse_from(words)?;
-        return Ok(Invocation { name: Name::Horovodrun, verb: Verb::Run(parsed.run) });
+        return Ok(Invocation { name: Name::Horovodrun, verb: Verb::Run(Box::new(parsed.run)) });
     }
     if words.get(1).is_some_and(|verb| verb == "run") {
         let rest = words.split_off(2);
@@ -70,28 +71,33 @@ fn spell_out(words: Vec<OsString>, name: Name) -> Vec<OsString> {
             None if flag == "-v" && name == Name::Horovodrun => "--version",
             None => flag,
         };
-        let takes_next = value.is_none() && with_value.iter().any(|known| known == flag);
+        let takes = match value {
+            Some(_) => 0,
+            None => with_value.iter().find(|(known, _)| known == flag).map_or(0, |(_, values)| *values),
+        };
         spelled.push(match value {
             Some(value) => format!("{flag}={value}").into(),
             None => flag.into(),
         });
-        if takes_next {
-            spelled.extend(words.next());
-        }
+        spelled.extend(words.by_ref().take(takes));
     }
     spelled.extend(words);
     spelled
 }
 
-/// The flags of `run` that take the next word as their value, by every name they have.
-fn flags_with_value() -> Vec<String> {
-    let command = RunArgs::augment_args(Cli::command().name("run"));
+/// The flags of `run` that take the next words as their values, by every name they have, and how many they take.
+fn flags_with_value() -> Vec<(String, usize)> {
+    // Building settles how many values a flag takes.
+    let mut command = RunArgs::augment_args(Cli::command().name("run"));
+    command.build();
     let takes_value = command.get_arguments().filter(|arg| arg.get_action().takes_values());
     takes_value
         .flat_map(|arg| {
+            let values = arg.get_num_args().map_or(1, |range| range.min_values());
             let short = arg.get_short().map(|letter| format!("-{letter}"));
-            let long = arg.get_long().map(|name| format!("--{name}"));
-            short.into_iter().chain(long)
+            let longs = arg.get_long_and_visible_aliases().unwrap_or_default();
+            let longs: Vec<String> = longs.iter().map(|name| format!("--{name}")).collect();
+            short.into_iter().chain(longs).map(move |flag| (flag, values))
         })
         .collect()
 }
@@ -103,7 +109,7 @@ mod tests {
     fn run(line: &str) -> (Name, RunArgs) {
         let invocation = read(line.split(' ').map(OsString::from));
         match invocation.unwrap_or_else(|error| panic!("{line}: {error}")) {
-            Invocation { name, verb: Verb::Run(args) } => (name, args),
+            Invocation { name, verb: Verb::Run(args) } => (name, *args),
             other => panic!("{line}: {other:?}"),
         }
     }
@@ -139,7 +145,7 @@ mod tests {
     fn horovods_other_flags_are_understood_before_the_command() {
         let (_, args) = run("horovodrun -np 2 -prefix-timestamp --verbose -H localhost:2 a");
         assert!(args.prefix_output_with_timestamp && args.verbose);
-        assert_eq!(args.hosts.as_deref(), Some("localhost:2"));
+        assert_eq!(args.hosts.hosts.as_deref(), Some("localhost:2"));
         let version = read(["horovodrun", "-np", "2", "-v", "a"].map(OsString::from)).expect_err("not a run");
         assert_eq!(version.kind(), clap::error::ErrorKind::DisplayVersion);
     }

@@ -1,33 +1,47 @@
 //! `ronde run`: what was typed becomes a request to the launcher.
+//!
+//! Who runs where comes from flags, or else from the batch system (`allocation.rs`); what is set for
+//! every rank from tuning flags and the configuration file (`tuning.rs`), from what stands in for MPI
+//! (`controller.rs`), and last from `--env`, which therefore wins.
 
 use std::io::Write;
 use std::time::Duration;
 
-use ronde_launch::{Labels, Request, Talk, parse_hosts};
+use ronde_launch::{Host, Labels, Request, Talk};
 use ronde_settings::{Reading, registry, value};
 
-use crate::args::RunArgs;
+use crate::allocation::{self, Allocation};
+use crate::args::{Assignment, RunArgs};
 use crate::invocation::Name;
+use crate::notes::Notes;
+use crate::problem::Problem;
 use crate::status::Status;
+use crate::{config_file, controller, elastic, tuning};
 
 pub(crate) fn run(args: RunArgs, name: Name) -> Status {
-    match request(args, name).and_then(ronde_launch::run) {
+    let quiet = args.quiet;
+    let mut notes = Notes::default();
+    let request = request(args, name, &mut notes, |name| std::env::var(name).ok());
+    notes.show(quiet);
+    match request.and_then(|request| Ok(ronde_launch::run(request)?)) {
         Ok(0) => Status::Success,
         Ok(code) => Status::Job(code),
-        Err(error) => {
-            let _ = std::io::stderr().write_all(error.render().as_bytes());
-            Status::Failure
+        Err(problem) => {
+            let _ = std::io::stderr().write_all(problem.render().as_bytes());
+            problem.status()
         }
     }
 }
 
-fn request(args: RunArgs, name: Name) -> Result<Request, ronde_launch::Error> {
-    let np = match (args.num_proc, &args.hosts) {
-        (Some(np), _) => np,
-        (None, Some(hosts)) => parse_hosts(hosts)?.iter().map(|host| host.slots).sum(),
-        // Clap asks for one of the two.
-        (None, None) => 0,
-    };
+fn request(
+    args: RunArgs,
+    name: Name,
+    notes: &mut Notes,
+    var: impl Fn(&str) -> Option<String>,
+) -> Result<Request, Problem> {
+    elastic::check(&args.elastic, args.num_proc, notes)?;
+    let (np, hosts) = ranks_and_hosts(&args, name, notes, &var)?;
+    let variables = variables(&args, notes, &var)?;
     let labels = match name {
         _ if args.no_prefix => Labels::None,
         Name::Ronde => Labels::Rank,
@@ -41,24 +55,103 @@ fn request(args: RunArgs, name: Name) -> Result<Request, ronde_launch::Error> {
     };
     Ok(Request {
         np,
-        hosts: args.hosts,
+        hosts,
         command: args.command,
         labels,
         timestamps: args.prefix_output_with_timestamp,
         output_folder: args.output_filename,
-        start_timeout: args.start_timeout.or_else(start_timeout),
+        start_timeout: args.start_timeout.or_else(|| start_timeout(notes, &var)),
         talk,
+        variables,
+        ssh: args.ssh.into_ssh(),
+        interfaces: args.network.interfaces(),
+        ports: args.network.port_range,
+        lost_after: args.network.heartbeat_timeout,
+        grace: args.network.grace,
+        waiting: args.waiting.into_waiting(),
+        task: args.task.into_task(),
+        ship: args.network.ship,
     })
 }
 
+/// How many ranks, and where; no hosts stand for this machine.
+fn ranks_and_hosts(
+    args: &RunArgs,
+    name: Name,
+    notes: &mut Notes,
+    var: impl Fn(&str) -> Option<String>,
+) -> Result<(usize, Option<Vec<Host>>), Problem> {
+    if let Some(agents) = args.waiting.agents {
+        return Ok((args.num_proc.ok_or(Problem::NoCountForAgents { agents })?, None));
+    }
+    let mut hosts = args.hosts.read()?;
+    if hosts.is_none()
+        && let Some(given) = allocated(args.num_proc, name, var)?
+    {
+        notes.note(given.note());
+        hosts = Some(given.hosts);
+    }
+    let np = match (args.num_proc, &hosts) {
+        (Some(np), _) => np,
+        (None, Some(hosts)) => hosts.iter().fold(0, |sum: usize, host| sum.saturating_add(host.slots)),
+        (None, None) => return Err(Problem::NoCount),
+    };
+    Ok((np, hosts))
+}
+
+/// What a batch system has given. Horovod's launcher knew LSF; Slurm's users give it `-np` for this machine, so
+/// an allocation of Slurm's counts only where nothing else is said and the program is called by its own name.
+fn allocated(
+    np: Option<usize>,
+    name: Name,
+    var: impl Fn(&str) -> Option<String>,
+) -> Result<Option<Allocation>, Problem> {
+    let lsf = allocation::lsf(&var, |path| std::fs::read_to_string(path))?;
+    match (lsf, np, name) {
+        (None, None, Name::Ronde) => allocation::slurm(&var),
+        (lsf, ..) => Ok(lsf),
+    }
+}
+
+/// What is set for every rank; of two values for one variable the later counts.
+fn variables(
+    args: &RunArgs,
+    notes: &mut Notes,
+    var: impl Fn(&str) -> Option<String>,
+) -> Result<Vec<(String, String)>, Problem> {
+    let file = args.config_file.as_deref().map(config_file::read).transpose()?;
+    let mut variables = tuning::variables(&args.tuning, file.as_ref(), notes)?;
+    variables.extend(controller::answer(&args.mpi, file.as_ref(), notes)?);
+    if args.network.network_interface.iter().any(|name| name.contains(',')) {
+        notes.warn("--network-interface takes one name; use --network-interfaces for a list");
+    }
+    let interfaces = args.network.interfaces();
+    if !interfaces.is_empty() {
+        variables.push((registry::foreign::NCCL_SOCKET_IFNAME.name.to_owned(), interfaces.join(",")));
+    }
+    for Assignment { name, value } in &args.env {
+        let value = value.clone().or_else(|| var(name)).ok_or(Problem::NotSet { name: name.clone() })?;
+        variables.push((name.clone(), value));
+    }
+    let mut counting: Vec<(String, String)> = Vec::new();
+    for (name, value) in variables {
+        counting.retain(|(known, _)| *known != name);
+        counting.push((name, value));
+    }
+    Ok(counting)
+}
+
 /// What `HOROVOD_START_TIMEOUT` says, if it says something.
-fn start_timeout() -> Option<Duration> {
+fn start_timeout(notes: &mut Notes, var: impl Fn(&str) -> Option<String>) -> Option<Duration> {
     let variable = &registry::place::START_TIMEOUT;
-    let mut reading = Reading::new(|name| std::env::var(name).ok());
+    let mut reading = Reading::new(var);
     reading.text(variable)?;
     let time = reading.read(variable, value::positive_seconds);
     for note in reading.into_notes() {
-        let _ = writeln!(std::io::stderr(), "warning: {note}");
+        notes.warn(note.text);
     }
     time
 }
+
+#[cfg(test)]
+mod tests;

@@ -1,4 +1,4 @@
-//! What the process exits with. Wrong usage exits with 2, which clap does itself.
+//! What the process exits with. Most wrong usage is found by clap, which exits with 2 itself.
 
 use std::process::ExitCode;
 
@@ -9,6 +9,8 @@ pub(crate) enum Status {
     Success,
     /// Something that was to be done could not be.
     Failure,
+    /// The command line lacks something.
+    Usage,
     /// The job's own status: that of the rank that failed first, or 128 and a signal's number.
     Job(u8),
 }
@@ -18,6 +20,7 @@ impl From<Status> for ExitCode {
         match status {
             Status::Success => ExitCode::SUCCESS,
             Status::Failure => ExitCode::FAILURE,
+            Status::Usage => ExitCode::from(2),
             Status::Job(code) => ExitCode::from(code),
         }
     }

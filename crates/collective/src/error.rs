@@ -2,6 +2,7 @@
 //! so they are `Clone`: a group that failed once answers every later call with the same first cause.
 
 use std::io;
+use std::net::SocketAddr;
 use std::sync::Arc;
 
 use crate::types::{DType, ReduceOp};
@@ -17,6 +18,18 @@ pub enum Error {
         /// The host it ran on, if known.
         host: String,
         /// What was seen.
+        reason: String,
+    },
+    /// No connection to a peer could be made.
+    #[error("cannot reach rank {rank}{} at {address}: {reason}", on_host(.host))]
+    Unreachable {
+        /// Rank in the job.
+        rank: usize,
+        /// The host it runs on, if known.
+        host: String,
+        /// What was dialled.
+        address: SocketAddr,
+        /// Why it failed.
         reason: String,
     },
     /// The job's rendezvous is gone, so nobody can say who is alive.

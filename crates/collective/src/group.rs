@@ -277,7 +277,10 @@ impl Group {
         if let Err(error) = &outcome
             && !matches!(error, Error::Invalid(_) | Error::Unsupported { .. })
         {
-            let named = if let Error::PeerLost { rank, .. } = error { *rank } else { self.shared.rank };
+            let named = match error {
+                Error::PeerLost { rank, .. } | Error::Unreachable { rank, .. } => *rank,
+                _ => self.shared.rank,
+            };
             if let Some(host) = &self.host {
                 host.abandon(named);
             }

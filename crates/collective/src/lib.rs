@@ -30,6 +30,6 @@ pub mod types;
 
 pub use control::{Bell, Sleeper, Tree};
 pub use error::{Error, Result};
-pub use fabric::{Card, Fabric, Interrupt, LinkKind, Listening};
+pub use fabric::{Card, Fabric, Interrupt, LinkKind, Listening, Route, Routes};
 pub use group::{Group, Reduction, rows_of};
 pub use parts::{GatherPart, Part, ScatterPart};

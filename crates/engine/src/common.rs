@@ -68,6 +68,11 @@ impl Common {
         self.started.elapsed()
     }
 
+    /// A moment on that clock.
+    pub(crate) fn since_start(&self, moment: Instant) -> Duration {
+        moment.saturating_duration_since(self.started)
+    }
+
     pub(crate) fn interrupted(&self) -> bool {
         (self.interrupted)()
     }
@@ -175,9 +180,9 @@ impl Common {
         self.executor.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// An operation was put in flight.
-    pub(crate) fn submitted(&self, operation: &Operation) {
-        self.inquiries.saw(&operation.what.name);
+    /// An operation is put in flight.
+    pub(crate) fn submitted(&self, operation: &Operation, now: Instant) {
+        self.inquiries.saw(&operation.what.name, now);
         self.watch.submitted(operation);
     }
 

@@ -3,6 +3,7 @@
 //! [`Engine::start`] joins the job and takes a seat in the set of all ranks and in the static process sets. Operations are
 //! submitted to a set and known by a [`Handle`] until somebody has waited for them.
 
+use std::collections::hash_map::Entry;
 use std::collections::{BTreeSet, HashMap};
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -16,9 +17,11 @@ use ronde_settings::{Level, Note, Settings, TimelineTarget};
 use crate::common::{Common, WORLD};
 use crate::device::Executor;
 use crate::error::Error;
+use crate::hasher::QuickState;
 use crate::inquiry::Inquiries;
 use crate::job::{Job, Membership};
 use crate::negotiation::Kind;
+use crate::network::Network;
 use crate::operation::{Finished, Operation, Submission, Tensor};
 use crate::seat::Seat;
 
@@ -28,7 +31,7 @@ type Result<T> = std::result::Result<T, Error>;
 pub type Handle = u64;
 
 /// Operations that somebody may still wait for.
-type Handles = HashMap<Handle, (Arc<Seat>, Arc<Operation>)>;
+type Handles = HashMap<Handle, (Arc<Seat>, Arc<Operation>), QuickState>;
 
 /// See the module's text. Dropping it shuts it down.
 pub struct Engine {
@@ -57,15 +60,15 @@ impl Engine {
         Engine::over(job, interrupted, settings, sets)
     }
 
-    /// Joins the job that `spec` describes, sharing memory with ranks of the same `domain` only.
+    /// Joins the job that `spec` describes, with links as `network` says.
     pub fn join(
         spec: &JobSpec,
-        domain: &str,
+        network: &Network,
         interrupted: Interrupt,
         settings: Settings,
         sets: &[Vec<usize>],
     ) -> Result<Engine> {
-        let job = Job::join(spec, domain, &settings, interrupted.clone())?;
+        let job = Job::join(spec, network, &settings, interrupted.clone())?;
         Engine::over(job, interrupted, settings, sets)
     }
 
@@ -132,11 +135,14 @@ impl Engine {
 
     /// The outcome of an operation that is over, whose handle is then forgotten; `None` if it is not, or nobody knows it.
     pub fn finished(&self, handle: Handle) -> Option<Result<Finished>> {
-        let mut handles = self.handles();
-        if !handles.get(&handle)?.1.is_done() {
-            return None;
-        }
-        let (_, operation) = handles.remove(&handle)?;
+        let (_, operation) = {
+            let mut handles = self.handles();
+            let Entry::Occupied(entry) = handles.entry(handle) else { return None };
+            if !entry.get().1.is_done() {
+                return None;
+            }
+            entry.remove()
+        };
         Some(operation.outcome())
     }
 

@@ -5,7 +5,7 @@
 //! what it knows itself.
 
 use std::collections::VecDeque;
-use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 #[derive(Default)]
@@ -16,7 +16,7 @@ struct State {
     attended: bool,
     closed: bool,
     /// What this rank submitted last, and when.
-    last: Option<(String, Instant)>,
+    last: Option<(Arc<str>, Instant)>,
 }
 
 /// See the module's text.
@@ -32,16 +32,8 @@ impl Inquiries {
     }
 
     /// Remembers what was submitted last.
-    pub(crate) fn saw(&self, name: &str) {
-        let mut state = self.state();
-        match &mut state.last {
-            Some((last, at)) => {
-                last.clear();
-                last.push_str(name);
-                *at = Instant::now();
-            }
-            None => state.last = Some((name.to_owned(), Instant::now())),
-        }
+    pub(crate) fn saw(&self, name: &Arc<str>, at: Instant) {
+        self.state().last = Some((name.clone(), at));
     }
 
     /// A set's leader asks. `Some`: the answer, since nobody stands by to give a better one.
@@ -100,7 +92,7 @@ mod tests {
     fn without_an_interpreter_the_engine_answers_with_what_was_submitted_last() {
         let inquiries = Inquiries::default();
         assert_eq!(inquiries.ask(0).as_deref(), Some("has submitted nothing yet"));
-        inquiries.saw("allreduce.x");
+        inquiries.saw(&"allreduce.x".into(), Instant::now());
         assert_eq!(inquiries.ask(0).as_deref(), Some("last submitted \"allreduce.x\", 0 s ago"));
     }
 

@@ -4,6 +4,7 @@
 //! | Module | What it is |
 //! |---|---|
 //! | `job` | how a process becomes part of a job: rendezvous, then links |
+//! | [`Network`] | what the launcher says about reaching other ranks, and where this one listens |
 //! | [`negotiation`] | the pure state machine: which requests meet, in which order they run, what is fused |
 //! | `seat` | this rank's seat in one process set: a thread, a control tree, a group, and one negotiation |
 //! | `operation`, `tickets`, `flag` | what was submitted, how the negotiation names it, and waiting for its end |
@@ -21,9 +22,11 @@ mod engine;
 mod error;
 mod execute;
 mod flag;
+mod hasher;
 mod inquiry;
 mod job;
 pub mod negotiation;
+mod network;
 mod operation;
 mod seat;
 mod tickets;
@@ -33,9 +36,10 @@ mod watch;
 pub use buffer::Buffer;
 pub use engine::{Engine, Handle};
 pub use error::Error;
+pub use hasher::{QuickHasher, QuickState};
 pub use inquiry::Inquiries;
-pub use job::MEMORY_DOMAIN;
 pub use negotiation::{Device, Kind};
+pub use network::{MEMORY_DOMAIN, Network};
 pub use operation::{Finished, Rows, Submission, Tensor};
 pub use ronde_collective::{Interrupt, LinkKind};
 pub use ronde_rendezvous::Place;

@@ -58,7 +58,7 @@ pub struct Submission {
     /// Which collective.
     pub kind: Kind,
     /// The name under which the ranks find each other's requests.
-    pub name: String,
+    pub name: Arc<str>,
     /// The tensors: one, or several of a group; none for barriers and the like.
     pub tensors: Vec<Tensor>,
     /// Whether the tensors form a group, whose members carry names of their own.
@@ -87,7 +87,7 @@ pub struct Submission {
 
 impl Submission {
     /// An operation without factors, root or splits.
-    pub fn new(kind: Kind, name: impl Into<String>, tensors: Vec<Tensor>) -> Submission {
+    pub fn new(kind: Kind, name: impl Into<Arc<str>>, tensors: Vec<Tensor>) -> Submission {
         Submission {
             kind,
             name: name.into(),
@@ -142,8 +142,8 @@ struct Progress {
 #[derive(Debug)]
 pub(crate) struct Operation {
     pub(crate) what: Submission,
-    /// The names of its items, under which they are in flight.
-    pub(crate) names: Vec<Arc<str>>,
+    /// The names of a group's members; empty where the operation is its only item.
+    members: Vec<Arc<str>>,
     /// The process set ends with this operation.
     pub(crate) closes_set: bool,
     progress: Mutex<Progress>,
@@ -153,23 +153,30 @@ pub(crate) struct Operation {
 impl Operation {
     pub(crate) fn new(what: Submission) -> Operation {
         let count = what.tensors.len();
-        let names: Vec<Arc<str>> = if what.grouped && count > 1 {
+        let members: Vec<Arc<str>> = if what.grouped && count > 1 {
             (1..=count).map(|index| format!("{}_{index}of{count}", what.name).into()).collect()
         } else {
-            vec![what.name.as_str().into()]
+            Vec::new()
         };
         let mut finished = Finished::default();
-        finished.rows.resize_with(count, || None);
-        let progress = Mutex::new(Progress { left: names.len(), outcome: Ok(finished) });
-        Operation { what, names, closes_set: false, progress, done: Flag::default() }
+        if matches!(what.kind, Kind::Allgather | Kind::Alltoall) {
+            finished.rows.resize_with(count, || None);
+        }
+        let progress = Mutex::new(Progress { left: members.len().max(1), outcome: Ok(finished) });
+        Operation { what, members, closes_set: false, progress, done: Flag::default() }
+    }
+
+    /// The names of its items, under which they are in flight.
+    pub(crate) fn names(&self) -> &[Arc<str>] {
+        if self.members.is_empty() { std::slice::from_ref(&self.what.name) } else { &self.members }
     }
 
     /// What is negotiated, item by item.
     pub(crate) fn requests(&self) -> impl Iterator<Item = Request> + '_ {
         let what = &self.what;
-        let group = (what.grouped && self.names.len() > 1)
-            .then(|| GroupTag { name: what.name.as_str().into(), of: self.names.len() as u32 });
-        self.names.iter().enumerate().map(move |(index, name)| Request {
+        let group = (!self.members.is_empty())
+            .then(|| GroupTag { name: what.name.clone(), of: self.members.len() as u32 });
+        self.names().iter().enumerate().map(move |(index, name)| Request {
             name: name.clone(),
             kind: what.kind,
             dtype: what.tensors.get(index).map_or(DType::U8, |tensor| tensor.dtype),

@@ -4,8 +4,8 @@
 //! lock that any thread may hold:
 //!
 //! * A submitter never waits for it. It leaves the operation in the inbox and, if the core is free, also announces it to
-//!   the other ranks. If that makes something ready, it rings for the seat's thread; in a storm of operations the thread then
-//!   lets them pile up for at most `HOROVOD_CYCLE_TIME`.
+//!   the other ranks. If that makes something ready, it rings for the seat's thread. In a storm of operations only every
+//!   so many are announced, all at once, and the thread lets them pile up for at most `HOROVOD_CYCLE_TIME`.
 //! * A caller that waits takes the core if it is free and does the thread's work itself: a lone blocking call negotiates and
 //!   reduces where it is called, without a change of threads. After a bounded time without news it lets go and sleeps.
 //! * The thread does what nobody else does, and sleeps on a bell that peers ring only while this rank has something pending.
@@ -24,6 +24,7 @@ use ronde_collective::{Bell, Group, Sleeper, Tree};
 use crate::common::{Common, WORLD};
 use crate::error::Error;
 use crate::execute::{self, Entry};
+use crate::hasher::QuickState;
 use crate::negotiation::{Batch, Decision, Item, Negotiator, Request, Ticket, Topology};
 use crate::operation::Operation;
 use crate::tickets::Tickets;
@@ -38,6 +39,10 @@ const FIRST_SLEEP: Duration = Duration::from_secs(1);
 
 /// Operations that follow each other faster than this come in a storm.
 const STORM: Duration = Duration::from_micros(20);
+/// In a storm so many operations are announced together, which costs little more than announcing one.
+const ANNOUNCED_TOGETHER: usize = 32;
+/// So many announced one by one come first: the few that a layer of a network gives are wanted early.
+const ANNOUNCED_ALONE: usize = 8;
 /// What Horovod's default means; longer cycle times, which scripts set to save polling, would only add latency here.
 const LONGEST_PILING: Duration = Duration::from_millis(1);
 
@@ -57,6 +62,8 @@ pub(crate) struct Seat {
     bell: Bell,
     /// When an operation was last submitted, on the clock of all decisions, in nanoseconds.
     last_submitted: AtomicU64,
+    /// How many operations of the storm that blows have been submitted, the first not counted.
+    stormed: AtomicUsize,
     /// Whether the thread was rung to come a little later and has not looked since.
     piling: AtomicBool,
     /// Callers that wait for an operation.
@@ -70,7 +77,7 @@ pub(crate) struct Seat {
 struct Inbox {
     queue: Vec<Arc<Operation>>,
     /// Names in flight on this rank.
-    names: HashSet<Arc<str>>,
+    names: HashSet<Arc<str>, QuickState>,
     /// Why nothing more is taken.
     closed: Option<Error>,
 }
@@ -122,6 +129,7 @@ impl Seat {
             }),
             bell,
             last_submitted: AtomicU64::new(0),
+            stormed: AtomicUsize::new(0),
             piling: AtomicBool::new(false),
             waiting: AtomicUsize::new(0),
             stop: AtomicBool::new(false),
@@ -146,15 +154,16 @@ impl Seat {
 
     /// Puts an operation in flight. Never waits for other ranks.
     pub(crate) fn submit(&self, operation: Arc<Operation>) -> Result<(), Error> {
-        let awaited;
+        let now = Instant::now();
+        let (awaited, queued);
         {
             let mut inbox = locked(&self.inbox);
             if let Some(error) = &inbox.closed {
                 return Err(error.clone());
             }
-            for (index, name) in operation.names.iter().enumerate() {
+            for (index, name) in operation.names().iter().enumerate() {
                 if !inbox.names.insert(name.clone()) {
-                    for taken_back in &operation.names[..index] {
+                    for taken_back in &operation.names()[..index] {
                         inbox.names.remove(taken_back);
                     }
                     return Err(Error::Invalid(format!(
@@ -163,15 +172,23 @@ impl Seat {
                     )));
                 }
             }
-            self.common.submitted(&operation);
+            self.common.submitted(&operation, now);
             awaited = operation.what.awaited;
             inbox.queue.push(operation);
+            queued = inbox.queue.len();
         }
         self.fresh.store(true, Ordering::SeqCst);
-        let storms = self.follows_another();
-        // Whoever waits right away announces it then, without asking peers to ring for the thread in between.
-        if !awaited {
-            self.stir(storms);
+        let stormed = self.stormed(now);
+        if awaited {
+            // Whoever waits right away announces it then, without asking peers to ring for the thread in between.
+        } else if stormed > ANNOUNCED_ALONE
+            && queued < ANNOUNCED_TOGETHER
+            && self.waiting.load(Ordering::Relaxed) == 0
+        {
+            // More are about to follow; if none do, the thread announces this one.
+            self.pile_up();
+        } else {
+            self.stir(stormed > 0);
         }
         Ok(())
     }
@@ -196,11 +213,16 @@ impl Seat {
         }
     }
 
-    /// Whether an operation was submitted just before this one, so that more are likely to come.
-    fn follows_another(&self) -> bool {
-        let now = self.common.now().as_nanos() as u64;
+    /// How many operations were submitted just before this one, each on the heels of the last; more are likely to come.
+    fn stormed(&self, now: Instant) -> usize {
+        let now = self.common.since_start(now).as_nanos() as u64;
         let last = self.last_submitted.swap(now, Ordering::Relaxed);
-        now.saturating_sub(last) < STORM.as_nanos() as u64
+        if now.saturating_sub(last) < STORM.as_nanos() as u64 {
+            self.stormed.fetch_add(1, Ordering::Relaxed) + 1
+        } else {
+            self.stormed.store(0, Ordering::Relaxed);
+            0
+        }
     }
 
     /// Has the thread come a little later, unless it is about to anyway. Whoever waits meanwhile does not wait for it.
@@ -393,6 +415,7 @@ impl Seat {
         let mut moved = false;
         if self.fresh.swap(false, Ordering::SeqCst) {
             let queue = std::mem::take(&mut locked(&self.inbox).queue);
+            let now = self.common.now();
             for operation in queue {
                 moved = true;
                 let requests: Vec<(Request, Ticket)> = operation
@@ -400,11 +423,8 @@ impl Seat {
                     .enumerate()
                     .map(|(index, request)| (request, core.tickets.issue((operation.clone(), index))))
                     .collect();
-                let tickets: Vec<Ticket> = requests.iter().map(|(_, ticket)| *ticket).collect();
-                if let Err(refused) = core.negotiator.submit_all(self.common.now(), requests) {
-                    for ticket in tickets {
-                        core.tickets.redeem(ticket);
-                    }
+                if let Err(refused) = core.negotiator.submit_all(now, requests) {
+                    core.tickets.take_back(&operation);
                     self.refuse(&operation, &Error::Invalid(refused.to_string()));
                 }
             }
@@ -469,7 +489,7 @@ impl Seat {
             Decision::Joined { ticket, last } => {
                 if let Some((operation, _)) = core.tickets.redeem(ticket) {
                     operation.record(|finished| finished.last_joined = Some(last));
-                    self.forget_names(&operation.names);
+                    self.forget_names(operation.names());
                     operation.end_item(None);
                 }
             }
@@ -477,7 +497,7 @@ impl Seat {
                 let added = self.common.open_set(id, &ranks);
                 if let Some((operation, _)) = core.tickets.redeem(ticket) {
                     operation.record(|finished| finished.set = Some(id));
-                    self.forget_names(&operation.names);
+                    self.forget_names(operation.names());
                     operation.end_item(added.as_ref().err());
                 }
                 added?;
@@ -511,7 +531,7 @@ impl Seat {
         self.common.watch.ran(batch, &entries);
         let failure = outcome.as_ref().err();
         self.forget_names(
-            entries.iter().flatten().filter_map(|(operation, index)| operation.names.get(*index)),
+            entries.iter().flatten().filter_map(|(operation, index)| operation.names().get(*index)),
         );
         for (operation, _) in entries.iter().flatten() {
             operation.end_item(failure);
@@ -527,7 +547,7 @@ impl Seat {
     fn end(&self, core: &mut Core, ticket: u64, failure: Option<&Error>) -> bool {
         let Some((operation, index)) = core.tickets.redeem(ticket) else { return false };
         self.common.watch.decided(&operation, index);
-        self.forget_names(operation.names.get(index));
+        self.forget_names(operation.names().get(index));
         operation.end_item(failure);
         operation.closes_set
     }
@@ -541,7 +561,7 @@ impl Seat {
     }
 
     fn refuse(&self, operation: &Operation, error: &Error) {
-        self.forget_names(&operation.names);
+        self.forget_names(operation.names());
         operation.fail(error);
     }
 

@@ -32,6 +32,15 @@ impl Tickets {
         Some(holder)
     }
 
+    /// Redeems all tickets of an operation.
+    pub(crate) fn take_back(&mut self, operation: &Arc<Operation>) {
+        for (place, holder) in self.places.iter_mut().enumerate() {
+            if holder.take_if(|(held, _)| Arc::ptr_eq(held, operation)).is_some() {
+                self.free.push(place);
+            }
+        }
+    }
+
     pub(crate) fn redeem_all(&mut self) -> Vec<Holder> {
         self.free.clear();
         self.places.drain(..).flatten().collect()
@@ -54,5 +63,19 @@ mod tests {
         assert_eq!(tickets.issue((operation, 2)), first);
         assert_ne!(first, second);
         assert_eq!(tickets.redeem_all().len(), 2);
+    }
+
+    #[test]
+    fn all_tickets_of_an_operation_can_be_taken_back() {
+        let operation =
+            |name: &str| Arc::new(Operation::new(Submission::new(Kind::Barrier, name, Vec::new())));
+        let (refused, other) = (operation("refused"), operation("other"));
+        let mut tickets = Tickets::default();
+        let issued = [(&refused, 0), (&other, 0), (&refused, 1)]
+            .map(|(operation, index)| tickets.issue((operation.clone(), index)));
+        tickets.take_back(&refused);
+        assert!(tickets.redeem(issued[0]).is_none());
+        assert!(tickets.redeem(issued[2]).is_none());
+        assert!(tickets.redeem(issued[1]).is_some_and(|(held, _)| Arc::ptr_eq(&held, &other)));
     }
 }

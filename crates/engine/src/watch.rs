@@ -69,7 +69,7 @@ impl Watch {
 
     pub(crate) fn submitted(&self, operation: &Operation) {
         if let Some(timeline) = self.timeline() {
-            for name in &operation.names {
+            for name in operation.names() {
                 timeline.negotiate_start(name.clone(), loud(operation.what.kind));
             }
         }
@@ -113,7 +113,7 @@ impl Watch {
     /// Negotiation ended without a batch: a barrier, an error.
     pub(crate) fn decided(&self, operation: &Operation, index: usize) {
         if let Some(timeline) = self.timeline()
-            && let Some(name) = operation.names.get(index)
+            && let Some(name) = operation.names().get(index)
         {
             timeline.negotiate_end(name.clone());
         }

@@ -2,29 +2,30 @@
 //!
 //! The agent feeds what happens, with the time, and carries out the [`Order`]s. While all is well
 //! a rank that exits with 0 is simply done. The first failure starts the end: everybody else is
-//! told to terminate, and killed after [`GRACE`].
+//! told to terminate, and killed after a time of grace.
 //!
 //! Who failed *first* is not always who exited first. A rank that raises an exception closes its
 //! connections while Python winds down, its peers fail on that and may well exit before it does.
 //! So a failing exit is held for up to [`SETTLE`] if another rank, still running, had parted from
 //! the rendezvous before; and ranks are compared by the earliest sign of their end.
 
+use std::ops::Range;
 use std::time::Duration;
 
 use crate::ending::Ending;
 
-/// How long ranks have between the request to end and being killed.
-pub(crate) const GRACE: Duration = Duration::from_secs(5);
 /// How long a rank that parted may take to end before another is named in its stead.
 pub(crate) const SETTLE: Duration = Duration::from_millis(500);
 /// An orderly goodbye belongs to an exit only if it came this shortly before.
 const LAST_WORDS: Duration = Duration::from_secs(2);
 
 /// Something that happened.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub(crate) enum Event {
     /// A rank's process ended.
     Ended { rank: usize, ending: Ending },
+    /// A host is gone, and with it those of its ranks that had not ended.
+    HostLost { host: usize, ranks: Range<usize>, why: String },
     /// The user wants the job to end: SIGINT, SIGTERM or SIGHUP.
     Signal(i32),
     /// Nobody reads our output any more.
@@ -54,6 +55,13 @@ pub(crate) struct Parting {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Cause {
     Failure(Failure),
+    /// A host was lost; when, and how many ranks ran elsewhere then.
+    HostLost {
+        host: usize,
+        why: String,
+        at: Duration,
+        others: usize,
+    },
     Signal(i32),
     OutputClosed,
 }
@@ -81,7 +89,7 @@ enum Stage {
     },
     /// Ranks have been asked to end.
     Ending {
-        kill_at: Option<Duration>,
+        kill_at: Duration,
     },
     Killed,
 }
@@ -89,20 +97,23 @@ enum Stage {
 /// The course of one job.
 #[derive(Debug)]
 pub(crate) struct Course {
+    /// How long ranks have between the request to end and being killed.
+    grace: Duration,
     endings: Vec<Option<(Ending, Duration)>>,
     stage: Stage,
     cause: Option<Cause>,
 }
 
 impl Course {
-    pub(crate) fn new(size: usize) -> Course {
-        Course { endings: vec![None; size], stage: Stage::Running, cause: None }
+    pub(crate) fn new(size: usize, grace: Duration) -> Course {
+        Course { grace, endings: vec![None; size], stage: Stage::Running, cause: None }
     }
 
     /// Takes in one event, with the partings that the rendezvous has seen so far.
     pub(crate) fn handle(&mut self, now: Duration, event: Event, partings: &[Parting]) -> Vec<Order> {
         match event {
             Event::Ended { rank, ending } => self.endings[rank] = Some((ending, now)),
+            Event::HostLost { host, ranks, why } => return self.host_lost(now, host, ranks, why, partings),
             Event::Signal(signal) => return self.signalled(now, signal),
             Event::OutputClosed => {
                 return self.end_for(now, Cause::OutputClosed, libc::SIGTERM);
@@ -123,14 +134,9 @@ impl Course {
                 }
                 self.fail(now, partings)
             }
-            Stage::Ending { kill_at: Some(at) } if now >= at => {
+            Stage::Ending { kill_at } if now >= kill_at => {
                 self.stage = Stage::Killed;
                 vec![Order::Kill]
-            }
-            // After Ctrl-C ranks may take their time, but once one has ended so should all.
-            Stage::Ending { kill_at: None } if self.endings.iter().any(Option::is_some) => {
-                self.stage = Stage::Ending { kill_at: Some(now + GRACE) };
-                Vec::new()
             }
             _ => Vec::new(),
         }
@@ -145,7 +151,7 @@ impl Course {
     pub(crate) fn next_tick(&self) -> Option<Duration> {
         match self.stage {
             Stage::Settling { until } => Some(until),
-            Stage::Ending { kill_at } => kill_at,
+            Stage::Ending { kill_at } => Some(kill_at),
             Stage::Running | Stage::Killed => None,
         }
     }
@@ -177,9 +183,31 @@ impl Course {
             return Vec::new();
         }
         self.cause = Some(cause);
-        let kill_at = (signal != libc::SIGINT).then_some(now + GRACE);
-        self.stage = Stage::Ending { kill_at };
+        self.stage = Stage::Ending { kill_at: now + self.grace };
         vec![Order::Signal(signal)]
+    }
+
+    /// The ranks of a lost host count as killed. If a rank had failed before, that was first.
+    fn host_lost(
+        &mut self,
+        now: Duration,
+        host: usize,
+        ranks: Range<usize>,
+        why: String,
+        partings: &[Parting],
+    ) -> Vec<Order> {
+        let orders = match self.first_failing_exit() {
+            Some(_) => self.fail(now, partings),
+            None => {
+                let elsewhere = self.running().filter(|rank| !ranks.contains(rank)).count();
+                let cause = Cause::HostLost { host, why, at: now, others: elsewhere };
+                self.end_for(now, cause, libc::SIGTERM)
+            }
+        };
+        for rank in ranks {
+            self.endings[rank].get_or_insert((Ending::Killed(libc::SIGKILL), now));
+        }
+        orders
     }
 
     fn fail(&mut self, now: Duration, partings: &[Parting]) -> Vec<Order> {

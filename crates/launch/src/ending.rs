@@ -3,9 +3,10 @@
 use std::fmt;
 
 use rustix::process::WaitStatus;
+use serde::{Deserialize, Serialize};
 
 /// How a process ended.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) enum Ending {
     /// It exited with this status.
     Exited(i32),
@@ -18,6 +19,12 @@ impl Ending {
     pub(crate) fn from_wait(status: WaitStatus) -> Option<Ending> {
         let exited = status.exit_status().map(Ending::Exited);
         exited.or_else(|| status.terminating_signal().map(Ending::Killed))
+    }
+
+    /// The same of a process that the standard library waited for.
+    pub(crate) fn from_exit(status: std::process::ExitStatus) -> Option<Ending> {
+        use std::os::unix::process::ExitStatusExt;
+        status.code().map(Ending::Exited).or_else(|| status.signal().map(Ending::Killed))
     }
 
     pub(crate) fn is_failure(self) -> bool {

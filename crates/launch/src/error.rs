@@ -1,7 +1,11 @@
 //! Why a job could not be started, and what to do about it.
 
 use std::io;
+use std::net::SocketAddr;
 use std::path::PathBuf;
+use std::time::Duration;
+
+use crate::ssh::Refusal;
 
 /// Why a job could not be started.
 #[derive(Debug, thiserror::Error)]
@@ -20,6 +24,32 @@ pub enum Error {
         /// What is wrong with it.
         problem: String,
     },
+    /// The file of hosts cannot be read.
+    #[error("cannot read {}: {source}", path.display())]
+    HostfileUnreadable {
+        /// The file.
+        path: PathBuf,
+        /// The system's reason.
+        source: io::Error,
+    },
+    /// A line of the file of hosts makes no sense.
+    #[error("{}:{line}: cannot read {text:?}: {problem}", path.display())]
+    BadHostfile {
+        /// The file.
+        path: PathBuf,
+        /// The line's number, counted from 1.
+        line: usize,
+        /// What stands there.
+        text: String,
+        /// What is wrong with it.
+        problem: String,
+    },
+    /// A file of hosts without hosts.
+    #[error("{} names no host", path.display())]
+    EmptyHostfile {
+        /// The file.
+        path: PathBuf,
+    },
     /// More ranks than the hosts have slots.
     #[error("{np} ranks do not fit: {arithmetic}")]
     TooFewSlots {
@@ -28,14 +58,106 @@ pub enum Error {
         /// How the slots add up.
         arithmetic: String,
     },
-    /// A host that is not this machine.
-    #[error("{host} is not this machine ({here}): this version runs ranks on this machine only")]
-    OtherHost {
+    /// A host could not be logged in to.
+    #[error("{0}")]
+    Ssh(Box<Refusal>),
+    /// A host whose machine cannot run our program.
+    #[error("{host} is a machine of another kind ({machine}) than this one ({own})")]
+    OtherMachine {
         /// The host.
         host: String,
-        /// What this machine calls itself.
-        here: String,
+        /// What it is.
+        machine: String,
+        /// What this machine is.
+        own: String,
     },
+    /// Our program could not be stored or run on a host.
+    #[error("{host} has no ronde of this build, and it cannot be put there: {reason}")]
+    CannotSend {
+        /// The host.
+        host: String,
+        /// What the host said.
+        reason: String,
+    },
+    /// A host's agent ended before the job began.
+    #[error("lost {host} while the job was being started: {why}")]
+    AgentLost {
+        /// The host.
+        host: String,
+        /// What is known about it.
+        why: String,
+    },
+    /// A host's agent is of another version.
+    #[error("{host} runs ronde {version}, not {}", env!("CARGO_PKG_VERSION"))]
+    OtherVersion {
+        /// The host.
+        host: String,
+        /// Its version.
+        version: String,
+    },
+    /// Something that was asked for cannot be done on a host.
+    #[error("{text}")]
+    Refused {
+        /// What.
+        text: String,
+        /// What may help.
+        hint: Option<String>,
+    },
+    /// A host that was not ready in time.
+    #[error("{host} was not ready within {} s: {doing}", limit.as_secs_f64())]
+    Late {
+        /// The host.
+        host: String,
+        /// The limit that was set.
+        limit: Duration,
+        /// What took so long.
+        doing: String,
+    },
+    /// Fewer agents than were waited for.
+    #[error("only {} of {wanted} agents came within {} s: {}", here.len(), limit.as_secs_f64(), here.join(", "))]
+    TooFewAgents {
+        /// How many were waited for.
+        wanted: usize,
+        /// Those that came.
+        here: Vec<String>,
+        /// The limit that was set.
+        limit: Duration,
+        /// Where they were waited for.
+        address: SocketAddr,
+    },
+    /// The port for agents cannot be listened at.
+    #[error("cannot listen for agents at {address}: {source}")]
+    Listen {
+        /// The address.
+        address: SocketAddr,
+        /// The system's reason.
+        source: io::Error,
+    },
+    /// Told to end before the job began.
+    #[error("interrupted")]
+    Interrupted {
+        /// By this signal.
+        signal: i32,
+    },
+    /// Something could not be stored on a host.
+    #[error("cannot store {}: {source}", path.display())]
+    Store {
+        /// What.
+        path: PathBuf,
+        /// The system's reason.
+        source: io::Error,
+    },
+    /// A file that is to be sent to hosts cannot be read.
+    #[error("cannot send {} to the hosts: {source}", path.display())]
+    Ship {
+        /// The file.
+        path: PathBuf,
+        /// The system's reason.
+        source: io::Error,
+    },
+    /// A message that makes sense only after others.
+    #[error("the driver and the agent do not understand each other")]
+    NotWelcome,
     /// No command was given.
     #[error("no command was given to run")]
     NoCommand,
@@ -79,6 +201,9 @@ pub enum Error {
     /// No secret could be made.
     #[error(transparent)]
     Trust(#[from] ronde_trust::Error),
+    /// The network cannot be listened to.
+    #[error("{0}")]
+    Network(String),
     /// The system refused something ordinary.
     #[error("cannot {doing}: {source}")]
     System {
@@ -89,24 +214,45 @@ pub enum Error {
     },
 }
 
+impl From<crate::listening::Error> for Error {
+    fn from(error: crate::listening::Error) -> Error {
+        Error::Network(error.to_string())
+    }
+}
+
 impl Error {
     /// What the user can do about it, if anything in particular.
     pub fn hint(&self) -> Option<String> {
         let hint = match self {
             Error::NoRanks => "start two with -np 2".to_owned(),
             Error::BadHost { .. } => "write hosts as name:slots, for example -H localhost:2".to_owned(),
+            Error::BadHostfile { .. } | Error::EmptyHostfile { .. } => {
+                "write one host a line, for example: gpu1 slots=4".to_owned()
+            }
             Error::TooFewSlots { np, .. } => {
                 format!("lower -np, or give more slots, for example -H localhost:{np}")
             }
-            Error::OtherHost { .. } => "leave -H out, or write -H localhost:N".to_owned(),
+            Error::Ssh(refusal) => return Some(refusal.hint()).filter(|hint| !hint.is_empty()),
+            Error::OtherMachine { .. } => "use hosts of one kind in a job".to_owned(),
+            Error::CannotSend { host, .. } => {
+                format!("make room or see to the rights of ~/.cache on {host}, or set XDG_CACHE_HOME there")
+            }
+            Error::OtherVersion { host, .. } => format!("install the same version on {host}"),
+            Error::Refused { hint, .. } => return hint.clone(),
+            Error::Late { host, .. } => {
+                format!("give it more time (--start-timeout), or look: ronde doctor -H {host}")
+            }
+            Error::TooFewAgents { address, .. } => {
+                format!("start the others: ronde agent --connect HOST:{} --secret-file FILE", address.port())
+            }
+            Error::Store { .. } => {
+                "make room there, or set XDG_CACHE_HOME to a folder that has some".to_owned()
+            }
             Error::NoCommand => {
                 "write it after the flags, for example: ronde run -np 2 python train.py".to_owned()
             }
             Error::NotFound { hint, .. } | Error::NotExecutable { hint, .. } => hint.clone(),
             Error::OutputFolder { .. } => "give a folder you may write to with --output-filename".to_owned(),
-            Error::Start { source, .. } if source.raw_os_error() == Some(libc::ENOEXEC) => {
-                "is it a script without a first line such as #!/bin/sh?".to_owned()
-            }
             _ => return None,
         };
         Some(hint)

@@ -8,8 +8,9 @@
 use std::collections::HashSet;
 use std::io::Write;
 use std::os::fd::OwnedFd;
+use std::time::Duration;
 
-use rustix::event::{PollFd, poll};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::pipe::{PipeFlags, pipe_with};
 use rustix::process::{Pid, Signal, getpid, kill_process, setpgid};
 
@@ -22,8 +23,17 @@ use crate::signals::Signals;
 /// After so many Ctrl-C the guardian no longer leaves the killing to the agent.
 const LOST_PATIENCE: usize = 3;
 
-/// Runs `agent` in a child process and guards it; returns the status to exit with.
-pub(crate) fn guard(agent: impl FnOnce(OwnedFd) -> u8) -> Result<u8, Error> {
+/// What, besides a signal, tells the guardian to end the job.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Lifeline {
+    /// Nothing.
+    None,
+    /// The end of whoever holds the other end of our standard input.
+    Stdin,
+}
+
+/// Runs `agent` in a child process, which is called `who`, and guards it; returns the status to exit with.
+pub(crate) fn guard(who: &str, lifeline: Lifeline, agent: impl FnOnce(OwnedFd) -> u8) -> Result<u8, Error> {
     // Children that were there before us, through exec, are no part of the job.
     let spared = children();
     adopt_orphans()?;
@@ -38,12 +48,34 @@ pub(crate) fn guard(agent: impl FnOnce(OwnedFd) -> u8) -> Result<u8, Error> {
         }
         Forked::Parent(agent) => {
             drop(watch);
-            stand_guard(agent, &guard, &spared)
+            stand_guard(who, agent, &guard, &spared, lifeline)
         }
     }
 }
 
-fn stand_guard(agent: Pid, pipe: &OwnedFd, spared: &HashSet<Pid>) -> Result<u8, Error> {
+/// In a process that is guarded: waits so long for word from the guardian, and returns the status to exit with if it says
+/// so or is gone.
+pub(crate) fn told_to_end(guardian: &OwnedFd, limit: Duration) -> Option<u8> {
+    let limit = Timespec::try_from(limit).ok();
+    let mut waits = [PollFd::new(guardian, PollFlags::IN)];
+    let _ = poll(&mut waits, limit.as_ref());
+    if waits[0].revents().is_empty() {
+        return None;
+    }
+    let mut signal = [0];
+    match rustix::io::read(guardian, &mut signal) {
+        Ok(1) => Some(Ending::Killed(signal[0].into()).status()),
+        _ => Some(1),
+    }
+}
+
+fn stand_guard(
+    who: &str,
+    agent: Pid,
+    pipe: &OwnedFd,
+    spared: &HashSet<Pid>,
+    mut lifeline: Lifeline,
+) -> Result<u8, Error> {
     let passed_on = [libc::SIGINT, libc::SIGTERM, libc::SIGHUP];
     let heard = [libc::SIGCHLD, libc::SIGINT, libc::SIGTERM, libc::SIGHUP];
     let signals = Signals::listen(&heard)?;
@@ -60,8 +92,17 @@ fn stand_guard(agent: Pid, pipe: &OwnedFd, spared: &HashSet<Pid>) -> Result<u8, 
             break ending;
         }
         let mut waits: Vec<PollFd<'_>> = signals.poll_fds().collect();
+        let stdin = rustix::stdio::stdin();
+        if lifeline == Lifeline::Stdin {
+            // That the other end is closed is always told; what it says is nobody's business.
+            waits.push(PollFd::new(&stdin, PollFlags::empty()));
+        }
         // Interrupted or not, everything is looked at again.
         let _ = poll(&mut waits, None);
+        if lifeline == Lifeline::Stdin && waits.last().is_some_and(|wait| !wait.revents().is_empty()) {
+            lifeline = Lifeline::None;
+            let _ = rustix::io::write(pipe, &[libc::SIGTERM as u8]);
+        }
         for signal in signals.take() {
             if passed_on.contains(&signal) {
                 // Signal numbers fit a byte. An agent that is gone shows in the next round.
@@ -82,7 +123,7 @@ fn stand_guard(agent: Pid, pipe: &OwnedFd, spared: &HashSet<Pid>) -> Result<u8, 
         };
         let message = match interrupts >= LOST_PATIENCE {
             true => format!("interrupted {interrupts} times; {fate}"),
-            false => format!("the agent that ran the job was {ending}; {fate}"),
+            false => format!("the {who} was {ending}; {fate}"),
         };
         let _ = writeln!(std::io::stderr(), "error: {message}");
         if interrupts >= LOST_PATIENCE {

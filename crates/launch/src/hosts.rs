@@ -2,9 +2,10 @@
 //!
 //! Hosts are filled in the order in which they are written, so rank 0 is on the first. The cross
 //! rank of a rank counts the hosts before its own that have a rank with the same local rank, which
-//! for unequal hosts (5 + 1) is not the same as counting hosts.
+//! for unequal hosts (5 + 1) is not the same as counting hosts. How one host is written is decided
+//! here for files of hosts as well (hostfile.rs).
 
-use std::net::{IpAddr, Ipv6Addr};
+use std::net::Ipv6Addr;
 
 use ronde_rendezvous::Place;
 
@@ -34,19 +35,22 @@ pub fn parse_hosts(list: &str) -> Result<Vec<Host>, Error> {
     for entry in list.split(',') {
         let bad =
             |problem: String| Error::BadHost { entry: entry.to_owned(), list: list.to_owned(), problem };
-        let host = parse_host(entry.trim()).map_err(bad)?;
-        if hosts.iter().any(|other| other.name == host.name) {
+        let (name, slots) = parse_host(entry.trim()).map_err(bad)?;
+        if hosts.iter().any(|other| other.name == name) {
             return Err(bad("it is listed twice; add its slots up in one entry".to_owned()));
         }
-        hosts.push(host);
+        hosts.push(Host { name, slots: slots.unwrap_or(1) });
     }
     Ok(hosts)
 }
 
-fn parse_host(entry: &str) -> Result<Host, String> {
+/// One host, and its slots if they are written after a colon: `gpu1`, `gpu1:4`, `[fe80::1%eth0]:2`.
+pub(crate) fn parse_host(entry: &str) -> Result<(String, Option<usize>), String> {
     let (name, slots) = if let Some(rest) = entry.strip_prefix('[') {
         let (address, after) = rest.split_once(']').ok_or("the bracket of its address is not closed")?;
-        if address.parse::<Ipv6Addr>().is_err() {
+        // A link-local address may say by which interface it is reached: fe80::1%eth0.
+        let number = address.split_once('%').map_or(address, |(number, _)| number);
+        if number.parse::<Ipv6Addr>().is_err() {
             return Err("what stands in brackets is not an IPv6 address".to_owned());
         }
         match after {
@@ -59,23 +63,38 @@ fn parse_host(entry: &str) -> Result<Host, String> {
     } else if entry.parse::<Ipv6Addr>().is_ok() {
         return Err(format!("an IPv6 address goes in brackets: [{entry}]:1"));
     } else {
-        match entry.split_once(':') {
+        let (name, slots) = match entry.split_once(':') {
             Some((name, slots)) => (name, Some(slots)),
             None => (entry, None),
-        }
+        };
+        check_name(name)?;
+        (name, slots)
     };
+    Ok((name.to_owned(), slots.map(parse_slots).transpose()?))
+}
+
+/// A name that ssh, variables and messages can all carry.
+fn check_name(name: &str) -> Result<(), String> {
     if name.is_empty() {
         return Err("it has no name".to_owned());
     }
-    let slots = match slots {
-        None => 1,
-        Some(text) => match text.parse() {
-            Ok(0) => return Err("it has 0 slots".to_owned()),
-            Ok(slots) => slots,
-            Err(_) => return Err(format!("{text:?} is not a number of slots")),
-        },
-    };
-    Ok(Host { name: name.to_owned(), slots })
+    if name.starts_with('-') {
+        return Err("a name does not begin with a dash".to_owned());
+    }
+    let fits = |letter: &char| letter.is_alphanumeric() || matches!(letter, '.' | '-' | '_' | '@');
+    match name.chars().find(|letter| !fits(letter)) {
+        Some(letter) => Err(format!("{letter:?} cannot be part of a name")),
+        None => Ok(()),
+    }
+}
+
+/// A number of ranks that a host takes.
+pub(crate) fn parse_slots(text: &str) -> Result<usize, String> {
+    match text.parse() {
+        Ok(0) => Err("it has 0 slots".to_owned()),
+        Ok(slots) => Ok(slots),
+        Err(_) => Err(format!("{text:?} is not a number of slots")),
+    }
 }
 
 /// Gives `np` ranks their places, filling the hosts in order.
@@ -125,19 +144,6 @@ fn arithmetic(hosts: &[Host]) -> String {
     }
 }
 
-/// Whether a name means the machine this runs on, whose own name is `here`.
-pub(crate) fn is_this_machine(name: &str, here: &str) -> bool {
-    let short = |name: &str| name.split('.').next().unwrap_or_default().to_ascii_lowercase();
-    match name.parse::<IpAddr>() {
-        Ok(address) => address.is_loopback(),
-        Err(_) => {
-            name.eq_ignore_ascii_case("localhost")
-                || name.eq_ignore_ascii_case(here)
-                || (!name.contains('.') && short(name) == short(here))
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -154,6 +160,7 @@ mod tests {
             ("a:1, b", vec![host("a", 1), host("b", 1)]),
             ("10.0.0.1:8", vec![host("10.0.0.1", 8)]),
             ("[::1]:3,[fe80::2]", vec![host("::1", 3), host("fe80::2", 1)]),
+            ("[fe80::2%eth0]:2,anna@gpu_1", vec![host("fe80::2%eth0", 2), host("anna@gpu_1", 1)]),
         ] {
             assert_eq!(parse_hosts(list).expect(list), hosts, "{list}");
         }
@@ -175,6 +182,9 @@ mod tests {
             ("[::1", "not closed"),
             ("[::1]2", "colon"),
             ("[gpu1]:2", "not an IPv6 address"),
+            ("gpu1 gpu2:2", "' ' cannot be part"),
+            ("gpu1;gpu2", "';' cannot be part"),
+            ("-oProxyCommand=x", "dash"),
         ] {
             let error = parse_hosts(list).expect_err(list).to_string();
             assert!(error.contains(problem), "{list:?}: {error}");
@@ -212,15 +222,5 @@ mod tests {
         let error = assign(&[host("a", 1)], 2).expect_err("2 > 1").to_string();
         assert_eq!(error, "2 ranks do not fit: a has 1 slot");
         assert!(matches!(assign(&[host("a", 1)], 0), Err(Error::NoRanks)));
-    }
-
-    #[test]
-    fn this_machine_goes_by_several_names() {
-        for name in ["localhost", "LOCALHOST", "127.0.0.1", "127.3.2.1", "::1", "gpu1", "GPU1.lab"] {
-            assert!(is_this_machine(name, "gpu1.lab"), "{name}");
-        }
-        for name in ["gpu2", "10.0.0.1", "fe80::1", "gpu1.elsewhere", ""] {
-            assert!(!is_this_machine(name, "gpu1.lab"), "{name}");
-        }
     }
 }

@@ -1,7 +1,9 @@
 //! What stands in front of a rank's line.
 
+use serde::{Deserialize, Serialize};
+
 /// Which stream a line came from.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub(crate) enum Stream {
     Stdout,
     Stderr,

@@ -1,205 +1,173 @@
 //! The ranks' output on its way to the user: whole lines, labelled, kept in order.
 //!
-//! One thread reads all pipes and writes everything, the launcher's own notes included, so lines
-//! never mix. It is the only one that may be held up by a slow reader of our output; the ranks are
-//! then held up in turn, as in any pipeline, while the agent stays awake to signals and deaths.
+//! One thread writes everything, the launcher's own notes included, so lines never mix. It is the only one that may be
+//! held up by a slow reader of our output. What it has shown it gives credit for; so the ranks that print are held up
+//! in turn, as in any pipeline, while nothing is dropped and never more than a window of every stream is in memory.
 
-use std::collections::VecDeque;
+use std::collections::{HashMap, VecDeque};
 use std::fs::File;
 use std::io::Write;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::os::fd::BorrowedFd;
+use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread::{self, JoinHandle};
 use std::time::SystemTime;
 
 use ronde_settings::timestamp;
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::Errno;
-use rustix::pipe::{PipeFlags, pipe_with};
 use rustix::termios::isatty;
 
-use crate::Error;
 use crate::label::Stream;
 use crate::lines::{End, Lines};
+use crate::plan::RankFiles;
+use crate::wire::{Outbox, ToAgent};
+use crate::{Error, Labels};
 
 /// How many of a rank's last lines are remembered.
 const REMEMBERED: usize = 5;
 /// Of a remembered line, so many characters.
 const LONGEST_REMEMBERED: usize = 400;
-
-/// One of a rank's two pipes.
-pub(crate) struct Source {
-    pub(crate) rank: usize,
-    pub(crate) stream: Stream,
-    pub(crate) pipe: OwnedFd,
-    pub(crate) label: String,
-    pub(crate) file: Option<File>,
-}
+/// How much is gathered before it is written.
+const BATCH: usize = 256 << 10;
 
 /// The last lines of every rank, oldest first.
 pub(crate) type Tails = Vec<VecDeque<String>>;
 
+/// How output is to look, and where it goes besides the terminal.
+pub(crate) struct Style {
+    pub(crate) labels: Labels,
+    pub(crate) timestamps: bool,
+    /// For every rank, if the user wants files.
+    pub(crate) files: Vec<RankFiles>,
+}
+
 /// The running thread.
 pub(crate) struct Output {
-    shared: Arc<Shared>,
-    wake: OwnedFd,
-    closed: OwnedFd,
+    pieces: Sender<Piece>,
     thread: JoinHandle<Tails>,
 }
 
-#[derive(Default)]
-struct Shared {
-    notes: Mutex<Vec<String>>,
-    stop: AtomicBool,
+enum Piece {
+    Of { rank: usize, stream: Stream, bytes: Vec<u8>, credit: Outbox<ToAgent> },
+    Note(String),
+    Stop,
 }
 
 impl Output {
-    /// Starts reading.
-    pub(crate) fn start(sources: Vec<Source>, ranks: usize, timestamps: bool) -> Result<Output, Error> {
-        let flags = PipeFlags::CLOEXEC | PipeFlags::NONBLOCK;
-        let (waker, wake) = pipe_with(flags).map_err(Error::system("make a pipe"))?;
-        let (closed, tell_closed) = pipe_with(flags).map_err(Error::system("make a pipe"))?;
-        let shared = Arc::new(Shared::default());
-        let mut pump = Pump {
-            sources: sources.into_iter().map(|source| (source, Lines::default())).collect(),
-            waker,
-            shared: Arc::clone(&shared),
-            printer: Printer::new(timestamps, ranks),
-            tell_closed: Some(tell_closed),
-        };
+    /// Starts; `closed` is called once when nobody reads our standard output any more.
+    pub(crate) fn start(
+        ranks: usize,
+        style: Style,
+        closed: impl FnOnce() + Send + 'static,
+    ) -> Result<Output, Error> {
+        let (pieces, receiver) = channel();
+        let printer = Printer::new(ranks, style);
         let thread = thread::Builder::new()
             .name("ronde-output".to_owned())
-            .spawn(move || {
-                pump.run();
-                pump.printer.tails
-            })
+            .spawn(move || printer.run(&receiver, closed))
             .map_err(Error::system("start a thread"))?;
-        Ok(Output { shared, wake, closed, thread })
+        Ok(Output { pieces, thread })
+    }
+
+    /// Shows what a rank wrote, and tells its agent when that is done.
+    pub(crate) fn show(&self, rank: usize, stream: Stream, bytes: Vec<u8>, credit: Outbox<ToAgent>) {
+        // The thread ends only after `finish`, which nobody can call who still has this.
+        let _ = self.pieces.send(Piece::Of { rank, stream, bytes, credit });
     }
 
     /// Shows a line of our own on standard error, in turn with the ranks' lines.
     pub(crate) fn note(&self, text: String) {
-        self.shared.notes.lock().unwrap_or_else(PoisonError::into_inner).push(text);
-        self.wake();
+        let _ = self.pieces.send(Piece::Note(text));
     }
 
-    /// Becomes readable when nobody reads our standard output any more.
-    pub(crate) fn closed(&self) -> BorrowedFd<'_> {
-        self.closed.as_fd()
-    }
-
-    /// Shows what is still in the pipes and ends; whoever holds them open is not waited for.
+    /// Shows everything that has come and ends.
     pub(crate) fn finish(self) -> Tails {
-        self.shared.stop.store(true, Ordering::Release);
-        self.wake();
+        let _ = self.pieces.send(Piece::Stop);
         self.thread.join().unwrap_or_default()
-    }
-
-    fn wake(&self) {
-        // A full pipe wakes just as well.
-        let _ = rustix::io::write(&self.wake, &[1]);
-    }
-}
-
-struct Pump {
-    sources: Vec<(Source, Lines)>,
-    waker: OwnedFd,
-    shared: Arc<Shared>,
-    printer: Printer,
-    tell_closed: Option<OwnedFd>,
-}
-
-impl Pump {
-    fn run(&mut self) {
-        let mut buffer = vec![0; 64 << 10];
-        loop {
-            let stopping = self.shared.stop.load(Ordering::Acquire);
-            let ready = self.wait(stopping);
-            let idle = ready.is_empty();
-            // Standard output before error: what explains a failure is then the last word.
-            let ended: Vec<usize> =
-                ready.into_iter().filter(|&index| self.read(index, &mut buffer)).collect();
-            for index in ended.into_iter().rev() {
-                self.sources.remove(index);
-            }
-            if stopping && idle {
-                for (source, lines) in &mut self.sources {
-                    lines.finish(|text, end| self.printer.line(source, text, end));
-                }
-            }
-            self.printer.flush();
-            if self.printer.stdout.reader_is_gone {
-                // Dropped, the pipe's other end becomes readable.
-                self.tell_closed = None;
-            }
-            if stopping && idle {
-                return;
-            }
-        }
-    }
-
-    /// Waits for something to do; returns the sources that can be read, and takes in notes.
-    fn wait(&mut self, stopping: bool) -> Vec<usize> {
-        let mut waits: Vec<PollFd<'_>> = vec![PollFd::new(&self.waker, PollFlags::IN)];
-        let pipes = self.sources.iter().map(|(source, _)| &source.pipe);
-        waits.extend(pipes.map(|pipe| PollFd::new(pipe, PollFlags::IN)));
-        let at_once = Timespec::default();
-        if poll(&mut waits, stopping.then_some(&at_once)).is_err() {
-            return Vec::new();
-        }
-        let ready = waits[1..].iter().enumerate().filter(|(_, wait)| !wait.revents().is_empty());
-        let ready = ready.map(|(index, _)| index).collect();
-        let _ = rustix::io::read(&self.waker, &mut [0; 64]);
-        let mut notes = self.shared.notes.lock().unwrap_or_else(PoisonError::into_inner);
-        for note in notes.drain(..) {
-            self.printer.note(&note);
-        }
-        ready
-    }
-
-    /// Reads what is there; whether the source has come to its end.
-    fn read(&mut self, index: usize, buffer: &mut [u8]) -> bool {
-        let (source, lines) = &mut self.sources[index];
-        let length = match rustix::io::read(&source.pipe, &mut *buffer) {
-            Err(Errno::INTR | Errno::AGAIN) => return false,
-            Ok(length @ 1..) => length,
-            Ok(0) | Err(_) => {
-                lines.finish(|text, end| self.printer.line(source, text, end));
-                return true;
-            }
-        };
-        let bytes = &buffer[..length];
-        if let Some(Err(error)) = source.file.as_mut().map(|file| file.write_all(bytes)) {
-            let rank = source.rank;
-            self.printer
-                .note(&format!("warning: rank {rank}'s output is no longer kept in its file: {error}"));
-            source.file = None;
-        }
-        lines.feed(bytes, |text, end| self.printer.line(source, text, end));
-        false
     }
 }
 
 struct Printer {
-    timestamps: bool,
+    style: Style,
+    lines: HashMap<(usize, Stream), Lines>,
     stdout: Sink,
     stderr: Sink,
     tails: Tails,
 }
 
 impl Printer {
-    fn new(timestamps: bool, ranks: usize) -> Printer {
+    fn new(ranks: usize, style: Style) -> Printer {
         Printer {
-            timestamps,
+            style,
+            lines: HashMap::new(),
             stdout: Sink::new(rustix::stdio::stdout()),
             stderr: Sink::new(rustix::stdio::stderr()),
             tails: vec![VecDeque::new(); ranks],
         }
     }
 
-    fn line(&mut self, source: &Source, text: &[u8], end: End) {
-        let sink = match source.stream {
+    fn run(mut self, pieces: &Receiver<Piece>, closed: impl FnOnce()) -> Tails {
+        let mut closed = Some(closed);
+        let mut stopping = false;
+        while !stopping {
+            let Ok(first) = pieces.recv() else { break };
+            let mut shown = Vec::new();
+            stopping = self.take(first, &mut shown);
+            while !stopping && self.stdout.pending.len() + self.stderr.pending.len() < BATCH {
+                match pieces.try_recv() {
+                    Ok(piece) => stopping = self.take(piece, &mut shown),
+                    Err(_) => break,
+                }
+            }
+            self.flush();
+            for (rank, stream, bytes, credit) in shown {
+                credit.send(ToAgent::Credit { rank, stream, bytes });
+            }
+            if self.stdout.reader_is_gone
+                && let Some(closed) = closed.take()
+            {
+                closed();
+            }
+        }
+        let unfinished: Vec<_> = self.lines.drain().collect();
+        for ((rank, stream), mut lines) in unfinished {
+            lines.finish(|text, end| self.line(rank, stream, text, end));
+        }
+        self.flush();
+        self.tails
+    }
+
+    /// Makes lines of a piece; whether it was the last.
+    fn take(&mut self, piece: Piece, shown: &mut Vec<(usize, Stream, usize, Outbox<ToAgent>)>) -> bool {
+        match piece {
+            Piece::Stop => return true,
+            Piece::Note(text) => self.note(&text),
+            Piece::Of { rank, stream, bytes, credit } => {
+                self.keep(rank, stream, &bytes);
+                let mut lines = self.lines.remove(&(rank, stream)).unwrap_or_default();
+                lines.feed(&bytes, |text, end| self.line(rank, stream, text, end));
+                self.lines.insert((rank, stream), lines);
+                shown.push((rank, stream, bytes.len(), credit));
+            }
+        }
+        false
+    }
+
+    /// Writes to a rank's file, while that works.
+    fn keep(&mut self, rank: usize, stream: Stream, bytes: &[u8]) {
+        let Some(files) = self.style.files.get_mut(rank) else { return };
+        let file: &mut Option<File> = match stream {
+            Stream::Stdout => &mut files.stdout,
+            Stream::Stderr => &mut files.stderr,
+        };
+        if let Some(Err(error)) = file.as_mut().map(|file| file.write_all(bytes)) {
+            *file = None;
+            self.note(&format!("warning: rank {rank}'s output is no longer kept in its file: {error}"));
+        }
+    }
+
+    fn line(&mut self, rank: usize, stream: Stream, text: &[u8], end: End) {
+        let sink = match stream {
             Stream::Stdout => &mut self.stdout,
             Stream::Stderr => &mut self.stderr,
         };
@@ -211,21 +179,23 @@ impl Printer {
             (End::Return, true) => b"\r",
             _ => b"\n",
         };
-        if self.timestamps {
+        let label = self.style.labels.text(rank, stream);
+        if self.style.timestamps {
             sink.pending.extend_from_slice(timestamp(SystemTime::now()).as_bytes());
             sink.pending.push(b' ');
         }
-        sink.pending.extend_from_slice(source.label.as_bytes());
+        sink.pending.extend_from_slice(label.as_bytes());
         sink.pending.extend_from_slice(text);
         sink.pending.extend_from_slice(ending);
 
         if !text.trim_ascii().is_empty() {
-            let tail = &mut self.tails[source.rank];
+            let tail = &mut self.tails[rank];
             if tail.len() == REMEMBERED {
                 tail.pop_front();
             }
-            let shown: String = String::from_utf8_lossy(text).chars().take(LONGEST_REMEMBERED).collect();
-            tail.push_back(format!("{}{shown}", source.label));
+            let start = &text[..text.len().min(4 * LONGEST_REMEMBERED)];
+            let shown: String = String::from_utf8_lossy(start).chars().take(LONGEST_REMEMBERED).collect();
+            tail.push_back(format!("{label}{shown}"));
         }
     }
 

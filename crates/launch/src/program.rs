@@ -9,19 +9,20 @@ use std::path::{Path, PathBuf};
 
 use crate::Error;
 
-/// Where the program called `name` lies, by the rules of the shell: a name with a slash is a path,
-/// any other is looked for in the folders of `search`, the `PATH`.
-pub(crate) fn find(name: &OsStr, search: Option<&OsStr>) -> Result<PathBuf, Error> {
+/// Where the program called `name` lies for somebody in the folder `here`, by the rules of the shell: a name with a
+/// slash is a path, any other is looked for in the folders of `search`, the `PATH`.
+pub(crate) fn find(name: &OsStr, search: Option<&OsStr>, here: &Path) -> Result<PathBuf, Error> {
     if name.as_bytes().contains(&b'/') {
         let path = Path::new(name);
-        return match fs::metadata(path) {
-            Ok(file) => executable(path, &file).map(|()| path.to_owned()),
+        let found = here.join(path);
+        return match fs::metadata(&found) {
+            Ok(file) => executable(path, &file).map(|()| found),
             Err(_) => Err(not_found(name, "check the path".to_owned())),
         };
     }
     let mut refused = None;
     for folder in std::env::split_paths(search.unwrap_or(OsStr::new("/usr/bin:/bin"))) {
-        let path = folder.join(name);
+        let path = here.join(folder).join(name);
         match fs::metadata(&path).map(|file| executable(&path, &file)) {
             Ok(Ok(())) => return Ok(path),
             // The shell goes on to the next folder as well.
@@ -33,7 +34,7 @@ pub(crate) fn find(name: &OsStr, search: Option<&OsStr>) -> Result<PathBuf, Erro
         let shown = name.to_string_lossy();
         not_found(
             name,
-            if !name.is_empty() && Path::new(name).exists() {
+            if !name.is_empty() && here.join(name).exists() {
                 here_but_not_in_path(&shown)
             } else {
                 "no folder of PATH has it; is the right environment active?".to_owned()

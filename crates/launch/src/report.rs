@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 use std::path::Path;
 use std::time::Duration;
 
-use rustix::process::Pid;
+use ronde_rendezvous::Ranks;
 
 use crate::course::Failure;
 use crate::ending::Ending;
@@ -19,7 +19,7 @@ pub(crate) fn header(ranks: usize, hosts: usize, job: &str, unicode: bool) -> St
 }
 
 /// Whether the locale is one that can show `·`, by the variables that decide it.
-pub(crate) fn is_unicode(var: impl Fn(&str) -> Option<String>) -> bool {
+pub fn is_unicode(var: impl Fn(&str) -> Option<String>) -> bool {
     let deciding = ["LC_ALL", "LC_CTYPE", "LANG"].into_iter().filter_map(var);
     let locale = deciding.into_iter().find(|value| !value.is_empty()).unwrap_or_default();
     let locale = locale.to_ascii_lowercase();
@@ -40,7 +40,7 @@ pub(crate) struct Failed<'a> {
     /// From the failure until the last process was gone.
     pub(crate) stopped_after: Duration,
     /// Processes that could not be killed.
-    pub(crate) left: &'a [Pid],
+    pub(crate) left: &'a [(String, i32)],
     pub(crate) output_folder: Option<&'a Path>,
 }
 
@@ -83,8 +83,7 @@ impl Failed<'_> {
         if self.left.is_empty() {
             return format!("{others}nothing is left running on {}", self.hosts.join(", "));
         }
-        let pids: Vec<String> = self.left.iter().map(|pid| pid.as_raw_nonzero().to_string()).collect();
-        format!("{others}could not be killed and still run: process {}", pids.join(", "))
+        format!("{others}{}", still_running(self.left))
     }
 
     fn later(&self) -> String {
@@ -110,6 +109,67 @@ impl Failed<'_> {
             _ => output,
         }
     }
+}
+
+/// Everything the final words about a lost host are made of.
+pub(crate) struct HostLost<'a> {
+    pub(crate) host: &'a str,
+    pub(crate) ranks: std::ops::Range<usize>,
+    pub(crate) why: &'a str,
+    pub(crate) hosts: &'a [&'a str],
+    /// All hosts that were lost.
+    pub(crate) lost: &'a [&'a str],
+    /// How many ranks ran elsewhere.
+    pub(crate) others: usize,
+    pub(crate) stopped_after: Duration,
+    /// If it was silence that gave it away, how long that lasts until the host itself gives up.
+    pub(crate) silent_for: Option<Duration>,
+    /// The port of its ssh server, if not the usual one.
+    pub(crate) port: Option<u16>,
+    pub(crate) left: &'a [(String, i32)],
+}
+
+impl HostLost<'_> {
+    pub(crate) fn text(&self) -> String {
+        let ranks = Ranks::new(self.ranks.clone());
+        let mut text = format!("error: lost {} ({ranks}): {}\n", self.host, self.why);
+        let later = format!("{:.1} s later", self.stopped_after.as_secs_f64());
+        let others = match self.others {
+            0 => "no other rank was running".to_owned(),
+            1 => format!("the other rank was stopped ({later})"),
+            others => format!("the other {others} ranks were stopped ({later})"),
+        };
+        let reached: Vec<&str> =
+            self.hosts.iter().filter(|host| !self.lost.contains(host)).copied().collect();
+        let fate = match (self.left, reached.as_slice()) {
+            ([], []) => String::new(),
+            ([], reached) => format!("; nothing is left running on {}", reached.join(", ")),
+            (left, _) => format!("; {}", still_running(left)),
+        };
+        // Writing to a string cannot fail.
+        let _ = writeln!(text, "  {others}{fate}");
+        let lost = self.lost.join(", ");
+        let _ = match self.silent_for {
+            Some(limit) => {
+                let seconds = limit.as_secs();
+                writeln!(
+                    text,
+                    "  ranks on {lost} end by themselves at the latest {seconds} s after they last heard of us"
+                )
+            }
+            None => writeln!(text, "  ranks on {lost} are ended by what is left of the job there"),
+        };
+        let port = self.port.map(|port| format!(" -p {port}")).unwrap_or_default();
+        let hosts = self.hosts.join(",");
+        let _ = writeln!(text, "hint: see whether {} is up: ronde doctor -H {hosts}{port}", self.host);
+        text
+    }
+}
+
+/// `could not be killed and still run: process 77 on gpu1`.
+fn still_running(left: &[(String, i32)]) -> String {
+    let each: Vec<String> = left.iter().map(|(host, pid)| format!("process {pid} on {host}")).collect();
+    format!("could not be killed and still run: {}", each.join(", "))
 }
 
 /// `1 rank`, `2 ranks`.
@@ -175,9 +235,9 @@ mod tests {
     #[test]
     fn processes_that_remain_are_not_kept_secret() {
         let failure = failure(Some(Ending::Exited(1)), 0);
-        let left = [Pid::from_raw(77).expect("positive")];
+        let left = [("gpu1".to_owned(), 77)];
         let text = Failed { left: &left, ..failed(&failure) }.text();
-        assert!(text.contains("still run: process 77"), "{text}");
+        assert!(text.contains("still run: process 77 on gpu1"), "{text}");
     }
 
     #[test]

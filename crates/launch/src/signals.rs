@@ -4,8 +4,9 @@
 //! signals, are not inherited by the programs that ranks run. A signal that was ignored when we started stays
 //! so: that is how `nohup` keeps a job running when its terminal goes away.
 
-use rustix::event::PollFd;
-use rustix::event::PollFlags;
+use std::thread;
+
+use rustix::event::{PollFd, PollFlags, poll};
 use rustix::fd::OwnedFd;
 use rustix::pipe::{PipeFlags, pipe_with};
 
@@ -48,6 +49,56 @@ fn is_ignored(status: &str, signal: i32) -> bool {
     let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
     let mask = mask.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok());
     mask.is_some_and(|mask| mask >> (signal - 1) & 1 == 1)
+}
+
+/// What [`watch`] tells.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum News {
+    /// A signal came, directly or through the guardian.
+    Signal(i32),
+    /// The guardian is gone, however it went.
+    GuardianGone,
+}
+
+/// Listens to signals and to the guardian, who passes on the ones it got, on a thread of its own. Ends when `tell` says
+/// that nobody listens.
+pub(crate) fn watch(
+    signals: &[i32],
+    guardian: OwnedFd,
+    mut tell: impl FnMut(News) -> bool + Send + 'static,
+) -> Result<(), Error> {
+    let signals = Signals::listen(signals)?;
+    let listen = move || {
+        loop {
+            let mut waits = vec![PollFd::new(&guardian, PollFlags::IN)];
+            waits.extend(signals.poll_fds());
+            // Interrupted or not, everything is looked at again.
+            let _ = poll(&mut waits, None);
+            let from_guardian = !waits[0].revents().is_empty();
+            let mut news: Vec<News> = signals.take().into_iter().map(News::Signal).collect();
+            if from_guardian {
+                let mut bytes = [0; 64];
+                match rustix::io::read(&guardian, &mut bytes) {
+                    Ok(0) => {
+                        tell(News::GuardianGone);
+                        return;
+                    }
+                    Ok(length) => {
+                        news.extend(bytes[..length].iter().map(|&signal| News::Signal(signal.into())))
+                    }
+                    Err(_) => {}
+                }
+            }
+            if !news.into_iter().all(&mut tell) {
+                return;
+            }
+        }
+    };
+    thread::Builder::new()
+        .name("ronde-signals".to_owned())
+        .spawn(listen)
+        .map(drop)
+        .map_err(Error::system("start a thread"))
 }
 
 #[cfg(test)]

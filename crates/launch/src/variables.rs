@@ -1,22 +1,33 @@
-//! The environment a rank finds: where it stands, where the rendezvous is, and sensible threads.
+//! The environment a rank finds: where it stands, and sensible threads.
 
-use std::net::SocketAddr;
 use std::time::Duration;
 
 use ronde_rendezvous::variable;
 
 use crate::Seat;
 
+/// Where a rank finds its host's doorway.
+pub(crate) const DOORWAY: &str = "RONDE_DOORWAY";
+/// Where a rank listens for other ranks.
+pub(crate) const DATA_ADDRESS: &str = "RONDE_DATA_ADDRESS";
+/// How a host's ranks reach those of other hosts.
+pub(crate) const ROUTES: &str = "RONDE_ROUTES";
+/// The ports a rank may listen at.
+pub(crate) const PORT_RANGE: &str = "RONDE_PORT_RANGE";
+/// The call a rank makes, as a file.
+pub(crate) const TASK_PAYLOAD: &str = "RONDE_TASK_PAYLOAD";
+/// Where its result goes.
+pub(crate) const TASK_RESULT: &str = "RONDE_TASK_RESULT";
+
+/// What only an agent of the same job may have set: in a job started by a rank of another job it would mislead.
+pub(crate) const FROM_OUR_AGENT: [&str; 6] =
+    [DOORWAY, DATA_ADDRESS, ROUTES, PORT_RANGE, TASK_PAYLOAD, TASK_RESULT];
+
 const THREADS: &str = "OMP_NUM_THREADS";
 const UNBUFFERED: &str = "PYTHONUNBUFFERED";
 
 /// The variables to set for one rank, besides what it inherits.
-pub(crate) fn for_rank(
-    seat: &Seat,
-    rendezvous: SocketAddr,
-    secret_file: &str,
-    start_timeout: Option<Duration>,
-) -> Vec<(&'static str, String)> {
+pub(crate) fn for_rank(seat: &Seat, start_timeout: Option<Duration>) -> Vec<(String, String)> {
     let place = seat.place;
     let mut variables = vec![
         (variable::RANK, place.rank.to_string()),
@@ -26,13 +37,11 @@ pub(crate) fn for_rank(
         (variable::CROSS_RANK, place.cross_rank.to_string()),
         (variable::CROSS_SIZE, place.cross_size.to_string()),
         (variable::HOSTNAME, seat.host.clone()),
-        (variable::RENDEZVOUS, rendezvous.to_string()),
-        (variable::SECRET_FILE, secret_file.to_owned()),
     ];
     if let Some(timeout) = start_timeout {
         variables.push((variable::START_TIMEOUT, timeout.as_secs_f64().to_string()));
     }
-    variables
+    variables.into_iter().map(|(name, value)| (name.to_owned(), value)).collect()
 }
 
 /// Defaults for what the user has not set: threads shared fairly among the ranks of a machine,
@@ -59,9 +68,10 @@ mod tests {
         let file = crate::secret_file::SecretFile::hold(&secret).expect("memory file");
         let place = Place { rank: 5, size: 6, local_rank: 0, local_size: 1, cross_rank: 1, cross_size: 2 };
         let seat = Seat { host: "gpu2".to_owned(), place };
-        let address = "[::1]:4000".parse().expect("address");
         let timeout = Some(Duration::from_millis(1500));
-        let given = for_rank(&seat, address, &file.path(), timeout);
+        let mut given = for_rank(&seat, timeout);
+        given.push((variable::RENDEZVOUS.to_owned(), "[::1]:4000".to_owned()));
+        given.push((variable::SECRET_FILE.to_owned(), file.path()));
         let read =
             |name: &str| given.iter().find(|(given, _)| *given == name).map(|(_, value)| value.clone());
         let spec = JobSpec::from_environment(read).expect("valid").expect("a job");

@@ -3,7 +3,7 @@
 //!
 //! Glue without logic. [`describe`] turns an array into (address, shape, type); [`operations`] takes such numbers and puts
 //! operations in flight in the engine of this process, which [`session`] holds; [`outcome`] waits and hands results over;
-//! [`error`] is the one place where a failure becomes a Python exception. Which arrays are accepted and what kind of
+//! [`tensors`] does both for the plainest of PyTorch's tensors, [`pending`] keeps tensors alive meanwhile; [`error`] is the one place where a failure becomes a Python exception. Which arrays are accepted and what kind of
 //! array comes back is decided in `python/ronde`. The module is private to the package: its functions trust the addresses they
 //! get.
 
@@ -12,7 +12,9 @@ mod dtype;
 mod error;
 mod operations;
 mod outcome;
+mod pending;
 mod session;
+mod tensors;
 
 use pyo3::prelude::*;
 
@@ -34,10 +36,14 @@ mod _core {
     #[pymodule_export]
     use super::outcome::wait;
     #[pymodule_export]
+    use super::pending::{keep, pending, synchronize};
+    #[pymodule_export]
     use super::session::{
         Inquiry, after_fork_in_child, answer_inquiry, fail, init, inquiries, is_homogeneous, is_initialized,
         place, rank_and_size, shutdown, start_timeline, stop_timeline,
     };
+    #[pymodule_export]
+    use super::tensors::PlainTensors;
 
     #[pymodule_init]
     fn constants(module: &Bound<'_, PyModule>) -> PyResult<()> {

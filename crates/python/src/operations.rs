@@ -17,7 +17,7 @@ use crate::session;
 use crate::{dtype, error};
 
 /// The reduction that one of Horovod's numbers means.
-fn reduction(code: i64) -> PyResult<ReduceOp> {
+pub(crate) fn reduction(code: i64) -> PyResult<ReduceOp> {
     u8::try_from(code).ok().and_then(ReduceOp::from_code).ok_or_else(|| {
         let known = ReduceOp::ALL.map(|op| format!("{op:?} ({})", op as u8)).join(", ");
         PyValueError::new_err(format!("op {code} is none of {known}"))
@@ -34,7 +34,7 @@ fn tensor(input: usize, output: usize, shape: Vec<u64>, code: u8) -> PyResult<Te
     })
 }
 
-fn submit(process_set: u32, submission: Submission) -> PyResult<u64> {
+pub(crate) fn submit(process_set: u32, submission: Submission) -> PyResult<u64> {
     let engine = session::current()?;
     // SAFETY: see the module's text.
     unsafe { engine.submit(process_set, submission) }.map_err(|failure| error::raise(&failure))

@@ -15,14 +15,14 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
-use ronde_trust::{Role, Sealed, SealedReader, SealedWriter};
+use ronde_trust::{Role, Sealed, SealedReader, SealedWriter, Secret};
 
 use crate::socket::{HANDSHAKE_LIMIT, prepare};
 use crate::wire::{FromRank, FromServer, MAX_MESSAGE, MAX_PAYLOAD, PURPOSE, decode, encode};
 use crate::{Error, JobSpec, Loss, Ranks};
 
 /// How often a wait looks up to see whether it was interrupted.
-const LOOK_UP: Duration = Duration::from_millis(100);
+pub(crate) const LOOK_UP: Duration = Duration::from_millis(100);
 /// How long connecting is tried again while nobody listens: the server may come up a little later.
 const CONNECT_PATIENCE: Duration = Duration::from_secs(5);
 /// Characters of a failure's reason that travel.
@@ -350,7 +350,7 @@ impl State {
 fn connect(spec: &JobSpec, interrupted: &dyn Fn() -> bool) -> Result<Sealed<TcpStream>, Error> {
     let deadline = Instant::now() + CONNECT_PATIENCE.min(spec.start_timeout);
     loop {
-        let reason = match attempt(spec) {
+        let reason = match attempt(&spec.server, &spec.secret) {
             Ok(sealed) => return Ok(sealed),
             Err(Attempt::Final(error)) => return Err(error),
             Err(Attempt::Again(reason)) => reason,
@@ -365,14 +365,16 @@ fn connect(spec: &JobSpec, interrupted: &dyn Fn() -> bool) -> Result<Sealed<TcpS
     }
 }
 
-enum Attempt {
+/// Why an attempt to connect failed: for good, or because nobody is there yet.
+pub(crate) enum Attempt {
     Final(Error),
     Again(String),
 }
 
-fn attempt(spec: &JobSpec) -> Result<Sealed<TcpStream>, Attempt> {
+/// Connects and shakes hands, once.
+pub(crate) fn attempt(server: &str, secret: &Secret) -> Result<Sealed<TcpStream>, Attempt> {
     use ronde_trust::Error as Trust;
-    let addresses = spec.server.to_socket_addrs();
+    let addresses = server.to_socket_addrs();
     let addresses = addresses.map_err(|error| Attempt::Again(error.to_string()))?;
     let mut met = "its name has no address".to_owned();
     for address in addresses {
@@ -386,15 +388,14 @@ fn attempt(spec: &JobSpec) -> Result<Sealed<TcpStream>, Attempt> {
             }
         };
         let role = Role::Dialer;
-        match Sealed::open_within(stream, &spec.secret, role, PURPOSE, HANDSHAKE_LIMIT) {
+        match Sealed::open_within(stream, secret, role, PURPOSE, HANDSHAKE_LIMIT) {
             Ok(sealed) => return Ok(sealed),
             Err(Trust::Rejected | Trust::Unproven) => {
-                let server = spec.server.clone();
-                return Err(Attempt::Final(Error::SecretRejected { server }));
+                return Err(Attempt::Final(Error::SecretRejected { server: server.to_owned() }));
             }
             // Something else listens there: it will not turn into a rendezvous.
             Err(error @ (Trust::NotOurs | Trust::TimedOut)) => {
-                let (server, reason) = (spec.server.clone(), error.to_string());
+                let (server, reason) = (server.to_owned(), error.to_string());
                 return Err(Attempt::Final(Error::Unreachable { server, reason }));
             }
             Err(error) => met = error.to_string(),
@@ -403,6 +404,7 @@ fn attempt(spec: &JobSpec) -> Result<Sealed<TcpStream>, Attempt> {
     Err(Attempt::Again(met))
 }
 
-fn host_name() -> String {
+/// What this host calls itself.
+pub(crate) fn host_name() -> String {
     rustix::system::uname().nodename().to_string_lossy().into_owned()
 }

@@ -2,6 +2,7 @@
 
 use std::io;
 use std::net::SocketAddr;
+use std::path::PathBuf;
 use std::time::Duration;
 
 use crate::{Loss, Ranks};
@@ -31,9 +32,40 @@ pub enum Error {
         /// What is wrong with it.
         problem: String,
     },
+    /// What another launcher left in the environment does not make a job.
+    #[error("{launcher}: {problem}")]
+    Launcher {
+        /// Who started this process, as a sentence begins: "started by srun".
+        launcher: &'static str,
+        /// What is wrong or missing, and what to do.
+        problem: String,
+    },
+    /// Rank 0, which serves the jobs of other launchers, did not come in time.
+    #[error(
+        "{launcher}: timed out after {} s waiting for rank 0 to serve the job: {reason}; raise RONDE_START_TIMEOUT \
+         if it needs longer", .waited.as_secs_f64().round()
+    )]
+    NobodyServes {
+        /// Who started this process, as a sentence begins: "started by srun".
+        launcher: &'static str,
+        /// How long this rank waited.
+        waited: Duration,
+        /// What it waited for.
+        reason: String,
+    },
     /// The file with the job's secret gave none.
     #[error(transparent)]
     Secret(ronde_trust::Error),
+    /// The file through which the ranks find each other cannot be used.
+    #[error("cannot {doing} {}: {source}", .path.display())]
+    File {
+        /// Read or write.
+        doing: &'static str,
+        /// Which file.
+        path: PathBuf,
+        /// What is in the way.
+        source: io::Error,
+    },
     /// Nobody answers at the rendezvous' address.
     #[error("the job's rendezvous at {server} cannot be reached: {reason}")]
     Unreachable {

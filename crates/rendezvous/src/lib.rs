@@ -8,10 +8,17 @@
 //! What happens is decided in `membership.rs`, which has neither sockets nor a clock. `server.rs`
 //! and `client.rs` are the rim: threads, sealed TCP connections ([`ronde_trust::Sealed`]) and the
 //! messages of `wire.rs`. `spec.rs` reads what the launcher left in the environment.
+//!
+//! Under other launchers (mpirun, srun, torchrun, …) rank 0 serves: `foreign` reads their variables, `meeting.rs` brings
+//! the ranks together through `job_file.rs`, and `hosting.rs` keeps the server for as long as the process lives.
 
 mod client;
 mod error;
+mod foreign;
+mod hosting;
+mod job_file;
 mod loss;
+mod meeting;
 mod membership;
 mod ranks;
 mod server;
@@ -21,7 +28,9 @@ mod wire;
 
 pub use client::Client;
 pub use error::Error;
+pub use hosting::hosted_descriptors;
 pub use loss::Loss;
+pub use meeting::{Meeting, meet};
 pub use ranks::Ranks;
 pub use server::{Departure, Server};
 pub use spec::{JobSpec, Place, variable};

@@ -164,6 +164,12 @@ impl Membership {
         self.seats.iter().map(|seat| seat.round > 0).collect()
     }
 
+    /// Whether a rank takes part in the running round, and not merely waits for the next.
+    pub(crate) fn is_in_round(&self, rank: usize) -> bool {
+        let seat = &self.seats[rank];
+        seat.presence == Presence::Here && seat.round <= self.tables
+    }
+
     /// The first loss, if there was one.
     pub(crate) fn first_loss(&self) -> Option<&Loss> {
         self.losses.first()

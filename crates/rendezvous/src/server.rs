@@ -11,6 +11,8 @@
 
 use std::collections::BTreeMap;
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
+use std::os::fd::{AsRawFd, RawFd};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::{self, Receiver, Sender};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle};
@@ -24,16 +26,30 @@ use rustix::pipe::{PipeFlags, pipe_with};
 use crate::membership::{Action, Event, Membership};
 use crate::socket::{HANDSHAKE_LIMIT, prepare};
 use crate::wire::{FromRank, FromServer, MAX_MESSAGE, PURPOSE, decode, encode};
-use crate::{Error, Loss};
+use crate::{Error, Loss, Ranks};
 
 /// How many connections may be in their handshake at a time.
 const MAX_UNPROVEN: usize = 256;
+/// How long the end of a server waits for news to be made of a loss, and written.
+const NEWS_LIMIT: Duration = Duration::from_secs(1);
+/// How often that end looks again for what nobody announces.
+const SEE_OFF_LOOK: Duration = Duration::from_millis(10);
 
 /// The rendezvous of one job. Dropping it closes every connection and ends its threads.
 pub struct Server {
     shared: Arc<Shared>,
     address: SocketAddr,
+    listener: RawFd,
     acceptor: Option<JoinHandle<()>>,
+}
+
+/// Why a server in rank 0's own process comes to its end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum End {
+    /// Rank 0 could not join the job.
+    FailedStart,
+    /// The process ends.
+    Exit,
 }
 
 /// The end of a rank's connection to the rendezvous.
@@ -63,12 +79,16 @@ struct State {
     /// Every open connection, by order of arrival, so that the end can close them all.
     connections: BTreeMap<u64, Connection>,
     next_connection: u64,
+    /// Messages in the outboxes that are not written yet.
+    unsent: Arc<AtomicUsize>,
     stopping: bool,
 }
 
 struct Connection {
     stream: TcpStream,
     proven: bool,
+    /// Those of its two directions, while they are open.
+    descriptors: Vec<RawFd>,
 }
 
 impl Server {
@@ -78,6 +98,7 @@ impl Server {
         let listener = TcpListener::bind(listen).map_err(cannot_listen)?;
         listener.set_nonblocking(true).map_err(cannot_listen)?;
         let address = listener.local_addr().map_err(cannot_listen)?;
+        let listener_descriptor = listener.as_raw_fd();
         let (waker, wake) = pipe_with(PipeFlags::CLOEXEC | PipeFlags::NONBLOCK)
             .map_err(|error| Error::System { doing: "make a pipe", source: error.into() })?;
         let shared = Arc::new(Shared {
@@ -89,6 +110,7 @@ impl Server {
                 outboxes: vec![None; size],
                 connections: BTreeMap::new(),
                 next_connection: 0,
+                unsent: Arc::default(),
                 stopping: false,
             }),
             changed: Condvar::new(),
@@ -100,7 +122,7 @@ impl Server {
                 .spawn(move || accept_all(&shared, &listener, &waker))
                 .map_err(|source| Error::System { doing: "start a thread", source })?
         };
-        Ok(Server { shared, address, acceptor: Some(acceptor) })
+        Ok(Server { shared, address, listener: listener_descriptor, acceptor: Some(acceptor) })
     }
 
     /// Where it listens.
@@ -159,6 +181,45 @@ impl Server {
             state = waited.unwrap_or_else(PoisonError::into_inner).0;
         }
     }
+
+    /// Waits until nobody needs this server any more, which is in rank 0's own process: all other ranks have left, or
+    /// everybody has been told of a loss. After `silent`, `say` is told once who is still there.
+    pub(crate) fn see_off(&self, end: End, silent: Duration, say: impl FnOnce(&Ranks)) {
+        let started = Instant::now();
+        let mut say = Some(say);
+        let mut lost_at = None;
+        let mut state = self.shared.lock();
+        loop {
+            let others = state.others(end);
+            let lost = state.membership.first_loss().is_some();
+            let told = lost && state.unsent.load(Ordering::Acquire) == 0;
+            // Whoever does not even read the news is not worth waiting for.
+            let unheard = lost && lost_at.get_or_insert_with(Instant::now).elapsed() >= NEWS_LIMIT;
+            let given_up = end == End::FailedStart && started.elapsed() >= NEWS_LIMIT;
+            if others.is_empty() || told || unheard || given_up {
+                return;
+            }
+            if started.elapsed() >= silent
+                && let Some(say) = say.take()
+            {
+                say(&Ranks::new(others));
+            }
+            let waited = self.shared.changed.wait_timeout(state, SEE_OFF_LOOK);
+            state = waited.unwrap_or_else(PoisonError::into_inner).0;
+        }
+    }
+
+    /// Every descriptor of the server, for a forked child to close. Some are left out if a thread that the child does not
+    /// have was just changing them.
+    pub(crate) fn descriptors(&self) -> Vec<RawFd> {
+        let Ok(state) = self.shared.state.try_lock() else { return Vec::new() };
+        let streams = state.connections.values();
+        let of = |connection: &Connection| {
+            let stream = connection.stream.as_raw_fd();
+            connection.descriptors.iter().copied().chain([stream]).collect::<Vec<_>>()
+        };
+        streams.flat_map(of).chain([self.listener, self.shared.wake.as_raw_fd()]).collect()
+    }
 }
 
 impl Drop for Server {
@@ -207,6 +268,13 @@ impl Shared {
 }
 
 impl State {
+    /// Who the end of rank 0's process would leave alone. At its exit those that wait for another round wait in vain
+    /// anyway; when the start failed, everybody waits and has to hear of it.
+    fn others(&self, end: End) -> Vec<usize> {
+        let connected = (1..self.outboxes.len()).filter(|rank| self.outboxes[*rank].is_some());
+        connected.filter(|rank| end == End::FailedStart || self.membership.is_in_round(*rank)).collect()
+    }
+
     fn carry_out(&self, actions: Vec<Action>) {
         let everybody: Vec<usize> = (0..self.outboxes.len()).collect();
         for action in actions {
@@ -233,8 +301,11 @@ impl State {
     fn send(&self, to: &[usize], message: &FromServer) {
         let bytes: Arc<[u8]> = encode(message).into();
         for outbox in to.iter().filter_map(|&rank| self.outboxes[rank].as_ref()) {
+            self.unsent.fetch_add(1, Ordering::AcqRel);
             // A writer that has ended has a connection that is about to be reported as lost.
-            let _ = outbox.send(Arc::clone(&bytes));
+            if outbox.send(Arc::clone(&bytes)).is_err() {
+                self.unsent.fetch_sub(1, Ordering::AcqRel);
+            }
         }
     }
 
@@ -301,7 +372,7 @@ fn welcome(shared: &Arc<Shared>, stream: TcpStream) -> Option<JoinHandle<()>> {
     state.make_room();
     let id = state.next_connection;
     state.next_connection += 1;
-    let registered = Connection { stream: stream.try_clone().ok()?, proven: false };
+    let registered = Connection { stream: stream.try_clone().ok()?, proven: false, descriptors: Vec::new() };
     state.connections.insert(id, registered);
     drop(state);
 
@@ -323,30 +394,48 @@ fn serve(shared: &Shared, id: u64, stream: TcpStream) {
     else {
         return;
     };
-    if let Some(connection) = shared.lock().connections.get_mut(&id) {
-        connection.proven = true;
-    }
-    let Ok((mut reader, writer)) = sealed.into_split() else {
+    let Ok((mut reader, mut writer)) = sealed.into_split() else {
         return;
     };
-    let Some(FromRank::Join { rank, size, host, card }) = first_message(&mut reader) else {
+    let mut state = shared.lock();
+    let unsent = Arc::clone(&state.unsent);
+    if let Some(connection) = state.connections.get_mut(&id) {
+        connection.proven = true;
+        connection.descriptors = vec![reader.stream().as_raw_fd(), writer.stream().as_raw_fd()];
+    }
+    drop(state);
+    converse(shared, &mut reader, &mut writer, &unsent);
+    // Before they are closed: their numbers may be somebody else's at once.
+    if let Some(connection) = shared.lock().connections.get_mut(&id) {
+        connection.descriptors.clear();
+    }
+}
+
+/// What is said on one connection, from the first message on.
+fn converse(
+    shared: &Shared,
+    reader: &mut SealedReader<TcpStream>,
+    writer: &mut SealedWriter<TcpStream>,
+    unsent: &AtomicUsize,
+) {
+    let Some(FromRank::Join { rank, size, host, card }) = first_message(reader) else {
         return;
     };
     let (outbox, messages) = mpsc::channel();
     let seat = outbox.clone();
     let event = Event::Joined { rank, size, host, card };
     if let Err(reason) = take_seat(shared, event, rank, seat) {
-        let _ = outbox.send(encode(&FromServer::Refused { reason }).into());
-        drop(outbox);
-        write_all(messages, writer);
+        let _ = writer.send(&encode(&FromServer::Refused { reason }));
+        let _ = writer.stream().shutdown(Shutdown::Write);
         return;
     }
     drop(outbox);
     thread::scope(|scope| {
         let name = "ronde-rdv-write".to_owned();
-        let writing = thread::Builder::new().name(name).spawn_scoped(scope, || write_all(messages, writer));
+        let writing =
+            thread::Builder::new().name(name).spawn_scoped(scope, || write_all(messages, writer, unsent));
         let end = match writing {
-            Ok(_) => read_all(shared, rank, &mut reader),
+            Ok(_) => read_all(shared, rank, reader),
             Err(error) => Event::ConnectionLost { rank, how: format!("no thread to serve it: {error}") },
         };
         shared.depart(rank, end);
@@ -411,9 +500,11 @@ fn read_all(shared: &Shared, rank: usize, reader: &mut SealedReader<TcpStream>) 
 }
 
 /// Writes what comes until there is no more to come or nobody to take it.
-fn write_all(messages: Receiver<Arc<[u8]>>, mut writer: SealedWriter<TcpStream>) {
+fn write_all(messages: Receiver<Arc<[u8]>>, writer: &mut SealedWriter<TcpStream>, unsent: &AtomicUsize) {
     for message in messages {
-        if writer.send(&message).is_err() {
+        let sent = writer.send(&message);
+        unsent.fetch_sub(1, Ordering::AcqRel);
+        if sent.is_err() {
             // Wakes the reader, which reports the loss.
             let _ = writer.stream().shutdown(Shutdown::Both);
             return;

@@ -1,4 +1,5 @@
-//! What a rank knows about its job before it has spoken to anybody: the launcher's variables.
+//! What a rank knows about its job before it has spoken to anybody: our launcher's variables. Those of other launchers
+//! are in `foreign`.
 
 use std::str::FromStr;
 use std::time::Duration;
@@ -87,37 +88,52 @@ impl JobSpec {
             }
         }
         let text = |name| var(name).unwrap_or_default();
-
-        let (rank, size) = position((RANK, &text(RANK)), (SIZE, &text(SIZE)))?;
-        let pair = |rank_name, size_name, default| match (var(rank_name), var(size_name)) {
-            (Some(rank), Some(size)) => position((rank_name, &rank), (size_name, &size)),
-            (Some(_), None) => Err(Error::Incomplete { present: rank_name, missing: size_name }),
-            (None, Some(_)) => Err(Error::Incomplete { present: size_name, missing: rank_name }),
-            (None, None) => Ok(default),
-        };
-        let (local_rank, local_size) = pair(LOCAL_RANK, LOCAL_SIZE, (0, 1))?;
-        let (cross_rank, cross_size) = pair(CROSS_RANK, CROSS_SIZE, (rank, size))?;
+        let place = own_place(&var)?;
 
         let server = text(RENDEZVOUS);
         if server.rsplit_once(':').is_none_or(|(_, port)| port.parse::<u16>().is_err()) {
             let problem = "is not host:port (an IPv6 address goes in brackets)".to_owned();
             return Err(Error::Variable { name: RENDEZVOUS, value: server, problem });
         }
-        let start_timeout = match var(START_TIMEOUT) {
-            None => DEFAULT_START_TIMEOUT,
-            Some(value) => seconds(START_TIMEOUT, &value)?,
-        };
+        let start_timeout = start_timeout(&var)?;
         Ok(Some(JobSpec {
             server,
             secret: Secret::read_file(text(SECRET_FILE)).map_err(Error::Secret)?,
-            place: Place { rank, size, local_rank, local_size, cross_rank, cross_size },
+            place,
             start_timeout,
         }))
     }
 }
 
+/// A rank's place, as our own variables have it.
+pub(crate) fn own_place(var: impl Fn(&str) -> Option<String>) -> Result<Place, Error> {
+    use variable::*;
+    let text = |name| var(name).unwrap_or_default();
+    let (rank, size) = position((RANK, &text(RANK)), (SIZE, &text(SIZE)))?;
+    let pair = |rank_name, size_name, default| match (var(rank_name), var(size_name)) {
+        (Some(rank), Some(size)) => position((rank_name, &rank), (size_name, &size)),
+        (Some(_), None) => Err(Error::Incomplete { present: rank_name, missing: size_name }),
+        (None, Some(_)) => Err(Error::Incomplete { present: size_name, missing: rank_name }),
+        (None, None) => Ok(default),
+    };
+    let (local_rank, local_size) = pair(LOCAL_RANK, LOCAL_SIZE, (0, 1))?;
+    let (cross_rank, cross_size) = pair(CROSS_RANK, CROSS_SIZE, (rank, size))?;
+    Ok(Place { rank, size, local_rank, local_size, cross_rank, cross_size })
+}
+
+/// How long `init()` waits for the other ranks.
+pub(crate) fn start_timeout(var: impl Fn(&str) -> Option<String>) -> Result<Duration, Error> {
+    match var(variable::START_TIMEOUT) {
+        None => Ok(DEFAULT_START_TIMEOUT),
+        Some(value) => seconds(variable::START_TIMEOUT, &value),
+    }
+}
+
 /// A rank and the size it must be below.
-fn position(rank: (&'static str, &str), size: (&'static str, &str)) -> Result<(usize, usize), Error> {
+pub(crate) fn position(
+    rank: (&'static str, &str),
+    size: (&'static str, &str),
+) -> Result<(usize, usize), Error> {
     let size_value: usize = number(size.0, size.1)?;
     let rank_value: usize = number(rank.0, rank.1)?;
     let wrong =

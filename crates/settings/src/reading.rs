@@ -67,14 +67,9 @@ impl<F: Fn(&str) -> Option<String>> Reading<F> {
 
     /// Notes for all variables that are set and ask for something that cannot be had: one for each reason.
     pub(crate) fn explain(&mut self) {
-        let launched = self.text(&registry::place::RANK).is_some();
         let mut reasons: Vec<(&str, Vec<&'static str>)> = Vec::new();
         for variable in registry::all() {
             let Status::Explained(reason) = variable.status else { continue };
-            // What a batch system set for itself only matters where nobody else said which rank this is.
-            if launched && registry::foreign::ALL.iter().any(|foreign| foreign.name == variable.name) {
-                continue;
-            }
             let Some(text) = self.text(variable) else { continue };
             if variable.default.is_some_and(|default| value::equal(variable.kind, &text, default)) {
                 continue;

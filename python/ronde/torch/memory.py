@@ -13,13 +13,16 @@ import torch
 
 from ronde import _core
 
-__all__ = ["CODES", "back_to", "code_of", "reachable", "wrap"]
+__all__ = ["CODES", "PLAIN", "back_to", "code_of", "reachable", "wrap"]
 
 # The element types of PyTorch that the engine has as well; those that PyTorch itself lacks in some versions are left
 # out by `hasattr`.
 CODES: dict[Any, int] = {getattr(torch, name): code for code, name in enumerate(_core.DTYPES) if hasattr(torch, name)}
 
 _strided = torch.strided
+
+# Starts operations on tensors for which `reachable` would do nothing, faster than one could find that out here.
+PLAIN = _core.PlainTensors([torch.Tensor, torch.nn.Parameter], _strided, list(CODES.items()))
 
 
 def reachable(tensor: torch.Tensor) -> torch.Tensor:

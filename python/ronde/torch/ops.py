@@ -17,19 +17,17 @@ from ronde import _core
 from ronde._collectives import Adasum, Average, Max, Min, Product, Sum
 from ronde.process_sets import ProcessSet, global_process_set
 from ronde.torch.arguments import (
-    checked,
     input_of,
     key_of,
     number_of,
     reduction,
-    refuse,
     root_of,
     same_device,
     share_of,
     splits_of,
 )
 from ronde.torch.handles import keep, synchronize
-from ronde.torch.memory import CODES, back_to, code_of, reachable, wrap
+from ronde.torch.memory import PLAIN, back_to, wrap
 
 __all__ = [
     "Adasum",
@@ -57,7 +55,8 @@ __all__ = [
 ]
 
 
-_strided = torch.strided
+# Looked up once, since small operations are started by the thousand.
+_allreduce_plain = PLAIN.allreduce
 
 
 def allreduce_async(
@@ -273,23 +272,21 @@ def start_allreduce(
     """Start an allreduce; what has a low ``priority`` is wanted early, what is ``awaited`` is waited for right away."""
     if name is None:
         name = f"noname.{next(process_set.unnamed)}"
-    key = "allreduce." + name
     number = process_set.process_set_id
-    dtype = CODES.get(tensor.dtype)
-    if number is None or dtype is None:
-        number, dtype = number_of(process_set), checked(code_of, "allreduce", key, tensor, process_set)
-    try:
-        source = reachable(tensor)
-    except ValueError as error:
-        refuse("allreduce", key, process_set, str(error))
+    if in_place and number is not None:
+        started = _allreduce_plain(tensor, name, op, prescale, postscale, number, priority, awaited)
+        if started is not None:
+            return started
+    key = "allreduce." + name
+    source, (address, shape, dtype) = input_of("allreduce", key, tensor, process_set)
     # What is not the tensor itself is a copy, which may as well take the result.
     output = source if in_place or source is not tensor else torch.empty_like(tensor)
-    handle: int = _core.enqueue_allreduce(
-        number,
+    handle = _core.enqueue_allreduce(
+        number_of(process_set),
         key,
-        source.data_ptr(),
+        address,
         output.data_ptr(),
-        source.shape,
+        shape,
         dtype,
         op,
         prescale,

@@ -57,6 +57,10 @@ pub(crate) struct Job {
     stderr: Option<JoinHandle<String>>,
 }
 
+fn only_child(parent: Pid) -> Pid {
+    *children_of(parent).first().expect("it has a child")
+}
+
 impl Job {
     pub(crate) fn start(command: &mut Command) -> Job {
         static COUNT: AtomicU32 = AtomicU32::new(0);
@@ -80,9 +84,19 @@ impl Job {
         Pid::from_child(&self.child)
     }
 
-    /// Its child, which holds the ranks.
+    /// Its child, which holds the connections to the hosts.
+    pub(crate) fn driver(&self) -> Pid {
+        only_child(self.launcher())
+    }
+
+    /// The child of that, which guards this machine's agent.
+    pub(crate) fn guardian(&self) -> Pid {
+        only_child(self.driver())
+    }
+
+    /// The agent, which is the parent of the ranks.
     pub(crate) fn agent(&self) -> Pid {
-        *children_of(self.launcher()).first().expect("the launcher has an agent")
+        only_child(self.guardian())
     }
 
     pub(crate) fn signal(&self, signal: Signal) {

@@ -1,8 +1,11 @@
 //! Real command lines: exit code, standard output and standard error of the `ronde` binary, and
 //! what is left of a job after every way of ending it.
 
+mod agent_verb;
 mod check_build;
 mod failures;
+mod flags;
+mod host_verbs;
 mod job;
 mod joining;
 mod no_orphans;

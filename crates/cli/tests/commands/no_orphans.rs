@@ -18,7 +18,7 @@ fn family() -> Job {
     let mut job = Job::start(&mut run_script(2, FAMILY));
     job.await_words("ready", 2);
     let members = job.processes().len();
-    assert!(members >= 2 + 2 * 4, "{members}: two of ours, and of each rank four");
+    assert!(members >= 4 + 2 * 4, "{members}: four of ours, and of each rank four");
     job
 }
 
@@ -35,14 +35,44 @@ fn killing_the_launcher_leaves_nothing() {
 }
 
 #[test]
-fn killing_the_agent_leaves_nothing_and_is_reported() {
+fn killing_the_driver_leaves_nothing_and_is_reported() {
     let job = family();
-    kill(job.agent());
+    kill(job.driver());
     let took = job.gone_after();
     assert!(took < AT_ONCE, "{took:?}");
     let outcome = job.end();
     assert_eq!(outcome.code(), Some(137), "{outcome:?}");
     assert!(outcome.stderr.contains("all ranks were stopped"), "{}", outcome.stderr);
+}
+
+#[test]
+fn killing_the_agent_or_its_guardian_leaves_nothing_and_is_reported() {
+    for (whom, words) in [
+        (Job::agent as fn(&Job) -> Pid, "lost localhost (ranks 0 and 1): the agent was killed by signal 9"),
+        (Job::guardian, "lost localhost (ranks 0 and 1): its guardian was killed"),
+    ] {
+        let job = family();
+        kill(whom(&job));
+        let took = job.gone_after();
+        assert!(took < AT_ONCE, "{words}: {took:?}");
+        let outcome = job.end();
+        assert_eq!(outcome.code(), Some(1), "{outcome:?}");
+        assert!(outcome.stderr.contains(words), "{}", outcome.stderr);
+    }
+}
+
+#[test]
+fn killing_the_agent_and_its_guardian_at_once_leaves_nothing() {
+    let job = family();
+    let (agent, guardian) = (job.agent(), job.guardian());
+    // Stopped, neither can react to the other's end.
+    for pid in [agent, guardian] {
+        kill_process(pid, Signal::STOP).expect("it is there");
+    }
+    kill(agent);
+    kill(guardian);
+    let took = job.gone_after();
+    assert!(took < AT_ONCE, "{took:?}");
 }
 
 #[test]
@@ -88,7 +118,7 @@ fn a_rank_that_forks_all_the_time_cannot_outrun_the_end() {
 fn nothing_holds_the_job_when_its_output_is_stuck_and_the_launcher_is_killed() {
     // Nobody reads, so the pipe fills up and the output thread is held up in it.
     let job = Job::start(&mut run_script(2, "while echo more; do :; done"));
-    let writing = || job.processes().len() >= 4;
+    let writing = || job.processes().len() >= 4 + 2;
     while !writing() {
         std::thread::sleep(Duration::from_millis(10));
     }

@@ -4,6 +4,8 @@ use std::fs;
 use std::os::unix::fs::{PermissionsExt, symlink};
 use std::process::Command;
 
+use rustix::process::Pid;
+
 use crate::job::{Folder, Job, all_processes, outcome, ronde, run_script};
 
 /// A command that should fail before anything starts, with this status and these words.
@@ -31,7 +33,8 @@ fn wrong_usage_exits_with_2_and_suggests_what_was_meant() {
     refused(&mut ronde(&["rum", "-np", "2", "true"]), 2, &["run"]);
     refused(&mut ronde(&["run", "-np", "two", "true"]), 2, &["two"]);
     refused(&mut ronde(&["run", "-np", "2"]), 2, &["COMMAND"]);
-    refused(&mut ronde(&["run", "true"]), 2, &["--num-proc"]);
+    let mut nowhere = ronde(&["run", "true"]);
+    refused(nowhere.env_remove("LSB_JOBID").env_remove("SLURM_JOB_NODELIST"), 2, &["--num-proc"]);
 }
 
 #[test]
@@ -45,11 +48,11 @@ fn ranks_that_do_not_fit_are_refused_with_the_arithmetic() {
 }
 
 #[test]
-fn another_host_is_refused_by_name() {
+fn a_host_that_does_not_exist_is_refused_by_name() {
     refused(
-        &mut ronde(&["run", "-np", "2", "-H", "localhost:1,gpu7.example:1", "true"]),
+        &mut ronde(&["run", "-np", "2", "-H", "localhost:1,gpu7.invalid:1", "true"]),
         1,
-        &["gpu7.example is not this machine", "this machine only"],
+        &["error: ", "gpu7.invalid", "hint: "],
     );
 }
 
@@ -70,15 +73,12 @@ fn a_command_that_cannot_run_is_refused_before_anything_starts() {
 }
 
 #[test]
-fn a_script_without_an_interpreter_is_explained() {
+fn a_script_without_an_interpreter_runs_as_it_does_in_a_shell() {
     let folder = Folder::new("no-interpreter");
     let script = folder.file("train", "echo hello\n");
     fs::set_permissions(&script, fs::Permissions::from_mode(0o755)).expect("chmod");
-    refused(
-        &mut ronde(&["run", "-q", "-np", "2", &script.to_string_lossy()]),
-        1,
-        &["cannot start rank 0", "#!/bin/sh"],
-    );
+    let outcome = outcome(&mut ronde(&["run", "-q", "-np", "2", &script.to_string_lossy()]));
+    assert_eq!((outcome.code(), outcome.stdout.matches("hello").count()), (Some(0), 2), "{outcome:?}");
 }
 
 #[test]
@@ -174,9 +174,9 @@ fn the_secret_is_in_no_argument_and_no_environment() {
     let secret = job.line().trim_start_matches("[0] ").to_owned();
     assert!(secret.len() == 64 && secret.bytes().all(|byte| byte.is_ascii_hexdigit()));
     let file = job.line().trim_start_matches("[0] ").to_owned();
-    let agent = job.agent().as_raw_nonzero();
-    assert!(file.starts_with(&format!("/proc/{agent}/fd/")), "{file}");
     job.await_words("ready", 1);
+    let of_the_job = |pid: &Pid| file.starts_with(&format!("/proc/{}/fd/", pid.as_raw_nonzero()));
+    assert!(job.processes().iter().any(of_the_job), "{file} is not held by a process of the job");
     assert!(job.processes().len() >= 3, "launcher, agent and rank are looked at");
     for pid in all_processes() {
         for kind in ["cmdline", "environ"] {

@@ -1,8 +1,9 @@
 //! The one background thread of a fabric: lets peers in and notices when neighbours go.
 //!
 //! Handshakes run in short-lived threads of their own (bounded in number and time), so that a stranger who
-//! connects and stays silent delays nobody. A neighbour's death shows twice, by the end of its socket and by
-//! its process descriptor: a forked child may keep the socket open, nothing keeps the process alive.
+//! connects and stays silent delays nobody. Wires come in at the listener, and through the host's doorway if it
+//! has one. A neighbour's death shows twice, by the end of its socket and by its process descriptor: a forked
+//! child may keep the socket open, nothing keeps the process alive.
 
 use std::io::Read;
 use std::net::{TcpListener, TcpStream};
@@ -15,6 +16,7 @@ use std::thread::JoinHandle;
 use ronde_trust::{Role, prove_within};
 use rustix::event::{PollFd, PollFlags, poll};
 
+use super::doorway::{Arrival, Doorway};
 use super::neighbour::{self, Word};
 use super::{HANDSHAKE, Shared};
 use crate::error::{Error, Result};
@@ -23,12 +25,17 @@ use crate::net;
 /// Connections that may be in their handshake at once; further ones wait in the listen queue.
 const UNPROVEN: usize = 64;
 
-pub(super) fn start(shared: Arc<Shared>, tcp: TcpListener, unix: UnixListener) -> Result<JoinHandle<()>> {
+pub(super) fn start(
+    shared: Arc<Shared>,
+    tcp: TcpListener,
+    unix: UnixListener,
+    doorway: Option<Doorway>,
+) -> Result<JoinHandle<()>> {
     tcp.set_nonblocking(true).map_err(Error::system("preparing a listener"))?;
     unix.set_nonblocking(true).map_err(Error::system("preparing a listener"))?;
     std::thread::Builder::new()
         .name("ronde-attendant".into())
-        .spawn(move || attend(&shared, &tcp, &unix))
+        .spawn(move || attend(&shared, &tcp, &unix, doorway.as_ref()))
         .map_err(Error::system("starting a thread"))
 }
 
@@ -38,7 +45,7 @@ struct Watched {
     process: Option<OwnedFd>,
 }
 
-fn attend(shared: &Arc<Shared>, tcp: &TcpListener, unix: &UnixListener) {
+fn attend(shared: &Arc<Shared>, tcp: &TcpListener, unix: &UnixListener, mut doorway: Option<&Doorway>) {
     let unproven = Arc::new(AtomicUsize::new(0));
     while let Some(neighbours) = shared.neighbours() {
         let watched: Vec<Watched> = neighbours
@@ -52,6 +59,11 @@ fn attend(shared: &Arc<Shared>, tcp: &TcpListener, unix: &UnixListener) {
                 PollFd::new(&shared.nudge, PollFlags::IN),
                 PollFd::new(tcp, welcome),
                 PollFd::new(unix, welcome),
+                // Without a doorway nothing is asked about the nudge a second time.
+                match doorway {
+                    Some(doorway) => PollFd::new(&doorway.0, welcome),
+                    None => PollFd::new(&shared.nudge, PollFlags::empty()),
+                },
             ];
             for one in &watched {
                 // The kernel looks in this order: if it finds the process ended, a goodbye lies in the socket by then.
@@ -78,7 +90,20 @@ fn attend(shared: &Arc<Shared>, tcp: &TcpListener, unix: &UnixListener) {
             {
                 shake_hands(shared, &unproven, move |shared| neighbour::welcome(shared, link));
             }
-            for (one, signs) in watched.iter().zip(ready[3..].chunks(2)) {
+            if ready[3]
+                && let Some(open) = doorway
+            {
+                match open.take() {
+                    Arrival::Wire(stream) => {
+                        shake_hands(shared, &unproven, move |shared| welcome_wire(shared, stream));
+                    }
+                    Arrival::Nothing => {}
+                    // No longer asked, but kept by the caller: a forked child closes the numbers of all sockets there were,
+                    // and this one must not belong to something else by then.
+                    Arrival::Closed => doorway = None,
+                }
+            }
+            for (one, signs) in watched.iter().zip(ready[4..].chunks(2)) {
                 // The socket first: a goodbye may lie in it when the process has ended since.
                 let word = if signs[1] {
                     neighbour::listen(&one.link)

@@ -10,12 +10,16 @@
 //! shared segments (waking sleepers in the kernel) and rings the alarm (waking those who poll sockets).
 
 mod attendant;
+mod doorway;
 mod neighbour;
 mod partition;
+mod ports;
+mod routes;
 mod seating;
 mod shared;
 
 use std::net::{IpAddr, SocketAddr, TcpListener};
+use std::ops::RangeInclusive;
 use std::os::fd::{AsRawFd, RawFd};
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::UnixListener;
@@ -27,9 +31,11 @@ use ronde_trust::Secret;
 use serde::{Deserialize, Serialize};
 
 pub use partition::partition;
+pub use routes::{Route, Routes};
 pub(crate) use seating::Seating;
 pub(crate) use shared::Shared;
 
+use self::doorway::Doorway;
 use crate::control::{Bell, Sleeper, Tree};
 use crate::error::{Error, Result};
 use crate::group::Group;
@@ -51,7 +57,7 @@ pub enum LinkKind {
 /// What other ranks need to know to reach this one. Travels through the caller's rendezvous.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Card {
-    /// Name for messages.
+    /// What the host is called: in messages, and in the [`Routes`] to it.
     pub host: String,
     /// Identity of the running kernel: ranks under different ones never try to share memory.
     kernel: String,
@@ -66,6 +72,8 @@ pub struct Listening {
     tcp: TcpListener,
     unix: UnixListener,
     card: Card,
+    routes: Routes,
+    doorway: Option<String>,
     patience: Duration,
 }
 
@@ -73,10 +81,9 @@ pub struct Listening {
 const PATIENCE: Duration = Duration::from_secs(30);
 
 impl Listening {
-    /// Listens on `address` (any free port) and on an unguessable abstract unix socket.
-    pub fn open(address: IpAddr) -> Result<Listening> {
-        let tcp =
-            TcpListener::bind((address, 0)).map_err(Error::system(format!("listening on {address}")))?;
+    /// Listens on `address`, at a port of the given range or any free one, and on an unguessable abstract unix socket.
+    pub fn open(address: IpAddr, range: Option<RangeInclusive<u16>>) -> Result<Listening> {
+        let tcp = ports::listen(address, range)?;
         let unix = neighbour::name()?;
         let listener = std::os::unix::net::SocketAddr::from_abstract_name(unix)
             .and_then(|name| UnixListener::bind_addr(&name))
@@ -89,7 +96,26 @@ impl Listening {
             unix,
             tcp: tcp.local_addr().map_err(Error::system("reading the listening address"))?,
         };
-        Ok(Listening { tcp, unix: listener, card, patience: PATIENCE })
+        let routes = Routes::default();
+        Ok(Listening { tcp, unix: listener, card, routes, doorway: None, patience: PATIENCE })
+    }
+
+    /// Calls this rank's host by this name instead of the system's.
+    pub fn named(mut self, host: String) -> Listening {
+        self.card.host = host;
+        self
+    }
+
+    /// Reaches ranks of other hosts by these routes. A host that has none: the higher rank dials the address of the card.
+    pub fn routed(mut self, routes: Routes) -> Listening {
+        self.routes = routes;
+        self
+    }
+
+    /// Also takes connections that the host's doorway (an abstract unix socket of this name) hands over.
+    pub fn at_doorway(mut self, name: String) -> Listening {
+        self.doorway = Some(name);
+        self
     }
 
     /// Keeps this rank from sharing memory with ranks of another label, as if they were on another host.
@@ -119,9 +145,15 @@ impl Listening {
         interrupted: Interrupt,
         exchange: impl FnOnce(Vec<u8>) -> Result<Vec<Vec<u8>>>,
     ) -> Result<Fabric> {
-        let shared = Arc::new(Shared::new(rank, cards, secret, self.patience, interrupted)?);
+        // Entered before anybody knows this rank, so that what is for it does not have to wait there.
+        let doorway = match &self.doorway {
+            Some(name) => Some(Doorway::enter(name, &secret, rank)?),
+            None => None,
+        };
+        let shared = Arc::new(Shared::new(rank, cards, secret, self.routes, self.patience, interrupted)?);
         shared.remember_listeners([self.tcp.as_raw_fd(), self.unix.as_raw_fd()]);
-        let attendant = attendant::start(shared.clone(), self.tcp, self.unix)?;
+        shared.remember_listeners(doorway.iter().map(|doorway| doorway.0.as_raw_fd()));
+        let attendant = attendant::start(shared.clone(), self.tcp, self.unix, doorway)?;
         let mut fabric = Fabric { shared, hosts: Vec::new(), attendant: Some(attendant) };
         let mut reached = vec![0u8; fabric.size()];
         for (peer, mark) in reached.iter_mut().enumerate().take(rank) {
@@ -152,7 +184,7 @@ impl Fabric {
         let nowhere = SocketAddr::from(([127, 0, 0, 1], 0));
         let card = Card { host: String::new(), kernel: String::new(), unix: [0; 24], tcp: nowhere };
         let secret = Secret::random().map_err(|error| Error::Invalid(error.to_string()))?;
-        let shared = Arc::new(Shared::new(0, vec![card], secret, PATIENCE, interrupted)?);
+        let shared = Arc::new(Shared::new(0, vec![card], secret, Routes::default(), PATIENCE, interrupted)?);
         Ok(Fabric { shared, hosts: vec![vec![0]], attendant: None })
     }
 

@@ -55,7 +55,7 @@ pub(super) fn name() -> Result<[u8; 24]> {
     Ok(name)
 }
 
-fn fill_random(bytes: &mut [u8]) -> Result<()> {
+pub(super) fn fill_random(bytes: &mut [u8]) -> Result<()> {
     std::fs::File::open("/dev/urandom")
         .and_then(|mut source| source.read_exact(bytes))
         .map_err(Error::system("reading random bytes"))

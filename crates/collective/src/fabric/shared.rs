@@ -1,7 +1,7 @@
 //! State that collectives, the attendant thread and outside reports meet in.
 
 use std::collections::HashMap;
-use std::net::TcpStream;
+use std::net::{SocketAddr, TcpStream};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
 use std::os::unix::net::UnixStream;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -12,7 +12,7 @@ use ronde_trust::Secret;
 use rustix::event::{EventfdFlags, eventfd};
 
 use super::neighbour;
-use super::{Card, Interrupt};
+use super::{Card, Interrupt, Routes};
 use crate::control::Watch;
 use crate::error::{Error, Result};
 use crate::host::Segment;
@@ -30,6 +30,8 @@ pub(crate) struct Shared {
     pub(crate) rank: usize,
     pub(crate) cards: Vec<Card>,
     pub(crate) secret: Secret,
+    /// How ranks of other hosts are reached, where a launcher has said so.
+    pub(crate) routes: Routes,
     /// How long a rank that does not answer is waited for.
     pub(crate) patience: Duration,
     state: Mutex<State>,
@@ -65,6 +67,7 @@ impl Shared {
         rank: usize,
         cards: Vec<Card>,
         secret: Secret,
+        routes: Routes,
         patience: Duration,
         interrupted: Interrupt,
     ) -> Result<Shared> {
@@ -76,6 +79,7 @@ impl Shared {
             rank,
             cards,
             secret,
+            routes,
             patience,
             state: Mutex::default(),
             changed: Condvar::new(),
@@ -151,6 +155,21 @@ impl Shared {
     fn peer_error(&self, rank: usize, reason: &str) -> Error {
         let reason = if self.state().left.contains(&rank) { "it left the job" } else { reason };
         Error::PeerLost { rank, host: self.host_of(rank), reason: reason.to_owned() }
+    }
+
+    /// Who is to blame when no connection to `peer` can be made: as for [`Shared::verdict`], and else the address.
+    pub(crate) fn unreachable(&self, peer: usize, address: SocketAddr, reason: String) -> Error {
+        match self.loss_soon() {
+            Some(loss) => loss,
+            None if self.state().left.contains(&peer) => self.peer_error(peer, ""),
+            None => Error::Unreachable { rank: peer, host: self.host_of(peer), address, reason },
+        }
+    }
+
+    /// Waits, but not for longer than it makes sense: an error if a rank is lost or the wait is to be given up.
+    pub(crate) fn pause(&self, time: Duration) -> Result<()> {
+        drop(self.changed.wait_timeout_while(self.state(), time, |state| state.loss.is_none()));
+        self.check()
     }
 
     pub(super) fn host_of(&self, rank: usize) -> String {
@@ -331,7 +350,7 @@ impl Shared {
         state.opened.push(Arc::downgrade(wire));
     }
 
-    pub(super) fn remember_listeners(&self, listeners: [RawFd; 2]) {
+    pub(super) fn remember_listeners(&self, listeners: impl IntoIterator<Item = RawFd>) {
         self.state().listeners.extend(listeners);
     }
 

@@ -1,20 +1,19 @@
 //! TCP wires between ranks of different hosts.
 //!
 //! A wire is one TCP connection that belongs to one group, so groups never wait behind each other's bytes:
-//! the kernel's flow control keeps them apart. Wires open when an algorithm first needs them (the higher
-//! rank dials), prove the job secret both ways, name their group, and then carry nothing but payload.
+//! the kernel's flow control keeps them apart. Wires open when an algorithm first needs them
+//! (`dial.rs` says who dials), prove the job secret both ways, name their group, and then carry nothing but payload.
 //! What is sent and received over them, and in which order, is a [`Flow`].
 
+mod dial;
 mod flow;
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
-use std::io::Write;
 use std::net::TcpStream;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use ronde_trust::{Role, prove_within};
 use rustix::net::sockopt;
 
 pub(crate) use flow::{Flow, Landing, Span};
@@ -59,10 +58,9 @@ impl Wires {
         match self.open.entry((peer, number)) {
             Entry::Occupied(open) => Ok(open.get().clone()),
             Entry::Vacant(slot) => {
-                let stream = if self.shared.rank > peer {
-                    dial(&self.shared, self.group, peer, number)?
-                } else {
-                    self.shared.await_wire((self.group, peer, number))?
+                let stream = match dial::direction(&self.shared, peer)? {
+                    Some(to) => dial::dial(&self.shared, self.group, peer, number, to)?,
+                    None => self.shared.await_wire((self.group, peer, number))?,
                 };
                 prepare(&stream, self.shared.patience)
                     .map_err(Error::system(format!("preparing the connection to rank {peer}")))?;
@@ -80,29 +78,6 @@ impl Wires {
         }
         self.open.clear();
     }
-}
-
-fn dial(shared: &Shared, group: u64, peer: usize, number: u32) -> Result<TcpStream> {
-    let address = shared.cards[peer].tcp;
-    // The peer listens already, so this is about a lost route, not about waiting.
-    let deadline = Instant::now() + shared.patience;
-    let mut stream = loop {
-        match TcpStream::connect_timeout(&address, Duration::from_secs(3)) {
-            Ok(stream) => break stream,
-            Err(_) if Instant::now() < deadline => shared.check()?,
-            Err(error) => {
-                return Err(shared.verdict(peer, &format!("connecting to {address}: {error}")));
-            }
-        }
-    };
-    prove_within(&stream, &shared.secret, Role::Dialer, PURPOSE, shared.patience)
-        .map_err(|error| shared.verdict(peer, &format!("connecting to {address}: {error}")))?;
-    let mut hello = [0; HELLO];
-    hello[..8].copy_from_slice(&group.to_le_bytes());
-    hello[8..12].copy_from_slice(&(shared.rank as u32).to_le_bytes());
-    hello[12..].copy_from_slice(&number.to_le_bytes());
-    stream.write_all(&hello).map_err(Error::system(format!("greeting rank {peer}")))?;
-    Ok(stream)
 }
 
 fn prepare(stream: &TcpStream, patience: Duration) -> std::io::Result<()> {

@@ -1,6 +1,8 @@
 //! Ranks as threads of one process, laid out over pretended hosts: ranks of different hosts get different labels, so
 //! they reach each other by TCP over loopback exactly as ranks of different machines would.
 
+#![allow(dead_code, reason = "every test program uses its own part of this")]
+
 use std::net::{IpAddr, Ipv4Addr};
 use std::sync::{Arc, Barrier, Mutex};
 
@@ -55,11 +57,18 @@ pub(crate) fn on_fabrics<T: Send>(
     labels: &[String],
     rank: impl Fn(Fabric) -> T + Sync,
 ) -> Vec<T> {
-    let secret = Secret::random().expect("random bytes");
-    let listening: Vec<Listening> =
-        labels.iter().map(|label| Listening::open(address).expect("loopback").apart(label)).collect();
+    let listening = labels.iter().map(|label| Listening::open(address, None).expect("loopback").apart(label));
+    on_listening(&Secret::random().expect("random bytes"), listening.collect(), rank)
+}
+
+/// The same with doors that the caller has opened, in rank order.
+pub(crate) fn on_listening<T: Send>(
+    secret: &Secret,
+    listening: Vec<Listening>,
+    rank: impl Fn(Fabric) -> T + Sync,
+) -> Vec<T> {
     let cards: Vec<Card> = listening.iter().map(|one| one.card().clone()).collect();
-    let size = labels.len();
+    let size = listening.len();
     let (board, meet) = (Mutex::new(vec![Vec::new(); size]), Barrier::new(size));
     std::thread::scope(|scope| {
         let threads: Vec<_> = listening

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use ronde_collective::types::{DType, ReduceOp};
-use ronde_engine::{Engine, Error, Finished, Handle, Kind, Place, Settings, Submission, Tensor};
+use ronde_engine::{Engine, Error, Finished, Handle, Kind, Network, Place, Settings, Submission, Tensor};
 use ronde_rendezvous::{JobSpec, Server};
 use ronde_trust::Secret;
 
@@ -28,19 +28,7 @@ pub(crate) fn on_ranks_with<T: Send>(
     sets: &[Vec<usize>],
     rank: impl Fn(&Engine) -> T + Sync,
 ) -> Vec<T> {
-    let job = Rendezvous::new(layout);
-    std::thread::scope(|scope| {
-        let threads: Vec<_> = (0..job.size())
-            .map(|number| {
-                let (job, rank) = (&job, &rank);
-                scope.spawn(move || {
-                    let engine = job.join(number, settings.clone(), sets).expect("engine");
-                    rank(&engine)
-                })
-            })
-            .collect();
-        threads.into_iter().map(|thread| thread.join().expect("rank did not panic")).collect()
-    })
+    Rendezvous::new(layout).run(settings, sets, rank)
 }
 
 /// A job that ranks may join.
@@ -49,20 +37,48 @@ pub(crate) struct Rendezvous {
     secret: Secret,
     /// The host of each rank.
     hosts: Vec<usize>,
+    /// What ranks are told about the network, by host.
+    networks: Vec<Network>,
 }
 
 impl Rendezvous {
     pub(crate) fn new(layout: &[usize]) -> Rendezvous {
         let secret = Secret::random().expect("random bytes");
+        Rendezvous::over(layout, secret, vec![Network::default(); layout.len()])
+    }
+
+    /// The same with what ranks are told about the network, one for each host.
+    pub(crate) fn over(layout: &[usize], secret: Secret, networks: Vec<Network>) -> Rendezvous {
         let hosts: Vec<usize> =
             layout.iter().enumerate().flat_map(|(host, &count)| std::iter::repeat_n(host, count)).collect();
         let server =
             Server::start(([127, 0, 0, 1], 0).into(), secret.clone(), hosts.len()).expect("rendezvous");
-        Rendezvous { server, secret, hosts }
+        Rendezvous { server, secret, hosts, networks }
     }
 
     pub(crate) fn size(&self) -> usize {
         self.hosts.len()
+    }
+
+    /// Runs `rank` on every rank and returns the results in rank order.
+    pub(crate) fn run<T: Send>(
+        &self,
+        settings: &Settings,
+        sets: &[Vec<usize>],
+        rank: impl Fn(&Engine) -> T + Sync,
+    ) -> Vec<T> {
+        std::thread::scope(|scope| {
+            let threads: Vec<_> = (0..self.size())
+                .map(|number| {
+                    let rank = &rank;
+                    scope.spawn(move || {
+                        let engine = self.join(number, settings.clone(), sets).expect("engine");
+                        rank(&engine)
+                    })
+                })
+                .collect();
+            threads.into_iter().map(|thread| thread.join().expect("rank did not panic")).collect()
+        })
     }
 
     pub(crate) fn join(&self, rank: usize, settings: Settings, sets: &[Vec<usize>]) -> Result<Engine, Error> {
@@ -77,7 +93,8 @@ impl Rendezvous {
             place,
             start_timeout: Duration::from_secs(60),
         };
-        Engine::join(&spec, &format!("host {host}"), Arc::new(|| false), settings, sets)
+        let network = Network { domain: format!("host {host}"), ..self.networks[host].clone() };
+        Engine::join(&spec, &network, Arc::new(|| false), settings, sets)
     }
 }
 
@@ -101,7 +118,7 @@ impl Floats {
 }
 
 /// A sum of one tensor, in place.
-pub(crate) fn sum(name: impl Into<String>, tensor: Tensor) -> Submission {
+pub(crate) fn sum(name: impl Into<Arc<str>>, tensor: Tensor) -> Submission {
     Submission { op: ReduceOp::Sum, ..Submission::new(Kind::Allreduce, name, vec![tensor]) }
 }
 

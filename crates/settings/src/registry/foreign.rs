@@ -1,14 +1,11 @@
 //! Variables of others: those that Ronde reads or sets, and those that people who know Horovod expect to matter.
 
 use crate::variable::Kind::{Count, Path, Seconds, Switch, Text};
-use crate::variable::Status::{Accepted, Explained, Honoured};
+use crate::variable::Status::{Accepted, Honoured};
 use crate::variable::variables;
 
-const NOT_BY_MPI: &str = "ranks do not take their place from MPI, so this process is a job of its own; start the ranks with \
-                          `ronde run` or `horovodrun` instead of mpirun";
 const NO_NCCL: &str =
     "NCCL is not used by this version; what NCCL itself makes of it in your framework is unchanged";
-const NOT_BY_LSF: &str = "hosts and slots are not taken from LSF; name them with -H";
 const NO_SPARK: &str = "there is no Spark integration in this version";
 
 variables! {
@@ -30,17 +27,102 @@ variables! {
     /// The same, where neither is set.
     LANG = "LANG": Text, None, Honoured;
 
+    /// This process's rank, as torchrun says it, and whatever else follows PyTorch's names. Where `HOROVOD_RANK` is not set,
+    /// `init()` takes the rank from the first of these launchers that is there: torchrun, Open MPI, PMI, a step of Slurm.
+    TORCH_RANK = "RANK": Count, None, Honoured;
+
+    /// The number of ranks, by torchrun.
+    TORCH_WORLD_SIZE = "WORLD_SIZE": Count, None, Honoured;
+
+    /// This rank among those of its host, by torchrun.
+    TORCH_LOCAL_RANK = "LOCAL_RANK": Count, None, Honoured;
+
+    /// How many ranks this host has, by torchrun.
+    TORCH_LOCAL_WORLD_SIZE = "LOCAL_WORLD_SIZE": Count, None, Honoured;
+
+    /// This host among the others, by torchrun.
+    TORCH_GROUP_RANK = "GROUP_RANK": Count, None, Honoured;
+
+    /// How many hosts there are, by torchrun.
+    TORCH_GROUP_WORLD_SIZE = "GROUP_WORLD_SIZE": Count, None, Honoured;
+
+    /// The host of rank 0, which serves the rendezvous of jobs that other launchers start.
+    MASTER_ADDR = "MASTER_ADDR": Text, None, Honoured;
+
+    /// A port of that host. It is taken by PyTorch's own store, so the rendezvous listens at the next one (29501 where only
+    /// `MASTER_ADDR` is set), unless `RONDE_RENDEZVOUS_PORT` says otherwise.
+    MASTER_PORT = "MASTER_PORT": Count, Some("29500"), Honoured;
+
+    /// The name of a job of torchrun's, by which its ranks find each other.
+    TORCHELASTIC_RUN_ID = "TORCHELASTIC_RUN_ID": Text, None, Honoured;
+
+    /// How often torchrun has started the job anew; every start is a job of its own.
+    TORCHELASTIC_RESTART_COUNT = "TORCHELASTIC_RESTART_COUNT": Count, None, Honoured;
+
     /// This process's rank, as Open MPI's mpirun says it.
-    OMPI_COMM_WORLD_RANK = "OMPI_COMM_WORLD_RANK": Count, None, Explained(NOT_BY_MPI);
+    OMPI_COMM_WORLD_RANK = "OMPI_COMM_WORLD_RANK": Count, None, Honoured;
 
-    /// The number of ranks, as Open MPI's mpirun says it.
-    OMPI_COMM_WORLD_SIZE = "OMPI_COMM_WORLD_SIZE": Count, None, Explained(NOT_BY_MPI);
+    /// The number of ranks, by Open MPI's mpirun.
+    OMPI_COMM_WORLD_SIZE = "OMPI_COMM_WORLD_SIZE": Count, None, Honoured;
 
-    /// This process's rank, as MPICH and its relatives say it.
-    PMI_RANK = "PMI_RANK": Count, None, Explained(NOT_BY_MPI);
+    /// This rank among those of its host, by Open MPI's mpirun.
+    OMPI_COMM_WORLD_LOCAL_RANK = "OMPI_COMM_WORLD_LOCAL_RANK": Count, None, Honoured;
 
-    /// The number of ranks, as MPICH and its relatives say it.
-    PMI_SIZE = "PMI_SIZE": Count, None, Explained(NOT_BY_MPI);
+    /// How many ranks this host has, by Open MPI's mpirun.
+    OMPI_COMM_WORLD_LOCAL_SIZE = "OMPI_COMM_WORLD_LOCAL_SIZE": Count, None, Honoured;
+
+    /// The name of a job of Open MPI's, by which its ranks find each other.
+    PMIX_NAMESPACE = "PMIX_NAMESPACE": Text, None, Honoured;
+
+    /// This process's rank, as MPICH, Intel MPI and their relatives say it.
+    PMI_RANK = "PMI_RANK": Count, None, Honoured;
+
+    /// The number of ranks, by MPICH and its relatives.
+    PMI_SIZE = "PMI_SIZE": Count, None, Honoured;
+
+    /// The name of a job, by some relatives of MPICH.
+    PMI_JOBID = "PMI_JOBID": Text, None, Honoured;
+
+    /// This rank among those of its host, by MPICH and its relatives.
+    MPI_LOCALRANKID = "MPI_LOCALRANKID": Count, None, Honoured;
+
+    /// How many ranks this host has, by MPICH and its relatives.
+    MPI_LOCALNRANKS = "MPI_LOCALNRANKS": Count, None, Honoured;
+
+    /// Which step of a Slurm job this is. Without it, in a batch script or a shell, a process is a job of its own.
+    SLURM_STEP_ID = "SLURM_STEP_ID": Count, None, Honoured;
+
+    /// The number of a Slurm job.
+    SLURM_JOB_ID = "SLURM_JOB_ID": Count, None, Honoured;
+
+    /// How often Slurm has started the job anew.
+    SLURM_RESTART_COUNT = "SLURM_RESTART_COUNT": Count, None, Honoured;
+
+    /// This process's rank, as Slurm's srun says it.
+    SLURM_PROCID = "SLURM_PROCID": Count, None, Honoured;
+
+    /// The number of ranks of the step.
+    SLURM_STEP_NUM_TASKS = "SLURM_STEP_NUM_TASKS": Count, None, Honoured;
+
+    /// The same, where the step does not say it.
+    SLURM_NTASKS = "SLURM_NTASKS": Count, None, Honoured;
+
+    /// This rank among those of its host, by srun.
+    SLURM_LOCALID = "SLURM_LOCALID": Count, None, Honoured;
+
+    /// This host among those of the step, by srun.
+    SLURM_NODEID = "SLURM_NODEID": Count, None, Honoured;
+
+    /// How many ranks each host of the step has, such as `4(x2),3`.
+    SLURM_STEP_TASKS_PER_NODE = "SLURM_STEP_TASKS_PER_NODE": Text, None, Honoured;
+
+    /// The hosts of the step, such as `gpu[1-3,7],login`. The first one serves the rendezvous, unless `MASTER_ADDR` or
+    /// `RONDE_RENDEZVOUS` names another.
+    SLURM_STEP_NODELIST = "SLURM_STEP_NODELIST": Text, None, Honoured;
+
+    /// The folder in which the ranks of a job that another launcher started find each other (`.ronde/jobs` in it), and in
+    /// which the project keeps its tools.
+    HOME = "HOME": Path, None, Honoured;
 
     /// How Open MPI reaches other hosts.
     OMPI_MCA_PLM_RSH_AGENT = "OMPI_MCA_plm_rsh_agent": Path, None, Accepted("the launcher does not start mpirun");
@@ -51,11 +133,27 @@ variables! {
     /// Keeps NCCL from InfiniBand.
     NCCL_IB_DISABLE = "NCCL_IB_DISABLE": Switch, Some("0"), Accepted(NO_NCCL);
 
-    /// The job's number in LSF.
-    LSB_JOBID = "LSB_JOBID": Text, None, Accepted(NOT_BY_LSF);
+    /// The hosts of a Slurm allocation. `ronde run` starts its ranks there where neither `-np` nor hosts are given.
+    SLURM_JOB_NODELIST = "SLURM_JOB_NODELIST": Text, None, Honoured;
+
+    /// How many ranks each of them takes, such as `4(x2),3`.
+    SLURM_TASKS_PER_NODE = "SLURM_TASKS_PER_NODE": Text, None, Honoured;
+
+    /// The job's number in LSF. Inside such a job, hosts and slots are LSF's where none are named.
+    LSB_JOBID = "LSB_JOBID": Text, None, Honoured;
+
+    /// The hosts of the LSF job, each with its number of slots.
+    LSB_MCPU_HOSTS = "LSB_MCPU_HOSTS": Text, None, Honoured;
+
+    /// The same, where that is not set: a name for each slot.
+    LSB_HOSTS = "LSB_HOSTS": Text, None, Honoured;
+
+    /// The same, where neither is set: a file with a line for each slot.
+    LSB_DJOB_HOSTFILE = "LSB_DJOB_HOSTFILE": Path, None, Honoured;
 
     /// The allocation of IBM's cluster manager.
-    CSM_ALLOCATION_ID = "CSM_ALLOCATION_ID": Text, None, Accepted(NOT_BY_LSF);
+    CSM_ALLOCATION_ID = "CSM_ALLOCATION_ID": Text, None,
+        Accepted("hosts and slots are those that LSF's own variables name");
 
     /// Options of IBM's DDL.
     DDL_OPTIONS = "DDL_OPTIONS": Text, None, Accepted("DDL is not used");

@@ -4,6 +4,7 @@
 //! same; a test goes through the sources and fails for a name that is not described here.
 
 pub mod absent;
+pub mod agent;
 pub mod build_time;
 pub mod development;
 pub mod foreign;
@@ -20,6 +21,11 @@ pub const GROUPS: &[Group] = &[
         about: "The launcher sets these for every rank. Only people who start ranks without `ronde run` set them \
                 themselves; see [running](running.md).",
         variables: place::ALL,
+    },
+    Group {
+        title: "Agents that dial in",
+        about: "What `ronde agent` takes where its flags are not given, so that a container can be told by its environment.",
+        variables: agent::ALL,
     },
     Group {
         title: "How tensors move",

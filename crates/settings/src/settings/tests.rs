@@ -148,13 +148,3 @@ fn asking_for_what_is_the_case_anyway_is_not_worth_a_word() {
     ]);
     assert_eq!(notes, [""; 0]);
 }
-
-#[test]
-fn ranks_that_mpirun_started_are_told_unless_a_launcher_named_them() {
-    let mpi = [("OMPI_COMM_WORLD_RANK", "1"), ("OMPI_COMM_WORLD_SIZE", "2")];
-    let (_, notes) = read(&mpi);
-    assert_eq!(notes.len(), 1, "{notes:?}");
-    assert!(notes[0].contains("ronde run"), "{notes:?}");
-    let (_, notes) = read(&[mpi[0], mpi[1], ("HOROVOD_RANK", "1")]);
-    assert_eq!(notes, [""; 0]);
-}

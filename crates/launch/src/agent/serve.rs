@@ -1,0 +1,409 @@
+//! One job on one host: what the driver asks for is done, what happens here is told.
+//!
+//! The loop waits for whatever comes next: a message, a child's end, a signal, the death of the guardian or of the
+//! connection, silence. Nothing in it waits for the driver to read: output has its own thread, control messages are
+//! queued. When the driver is gone, for whatever reason, so is everything below this process.
+
+use std::collections::HashSet;
+use std::net::{Ipv6Addr, SocketAddr};
+use std::os::fd::OwnedFd;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
+use std::thread;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use ronde_trust::Secret;
+use rustix::process::{Pid, Signal, WaitStatus, kill_process_group};
+
+use super::doors::{self, Numbers};
+use super::pump::Pump;
+use super::ranks::{self, Surroundings};
+use super::storage::{Storage, pieces};
+use crate::descendants::{adopt_orphans, kill_all, reap};
+use crate::doctor;
+use crate::doorway::Doorway;
+use crate::ending::Ending;
+use crate::heard::Heard;
+use crate::memory::OutOfMemoryKills;
+use crate::probe::{self, Probe};
+use crate::secret_file::SecretFile;
+use crate::signals::{News, watch};
+use crate::wire::{
+    Carrier, Destination, FromAgent, Hello, Incoming, Outbox, Outgoing, Problem, Start, ToAgent, VERSION,
+    Welcome,
+};
+use crate::{Error, fail};
+
+/// How often to look whether the driver is still heard of.
+const LOOK: Duration = Duration::from_millis(500);
+/// How long the last words may take.
+const PARTING: Duration = Duration::from_secs(2);
+/// Until the driver says otherwise: it speaks first, right after the greeting.
+const FIRST_PATIENCE: Duration = Duration::from_secs(30);
+/// How often this end says that it is there.
+pub(crate) const BEAT: Duration = Duration::from_millis(500);
+
+/// What this agent was told about itself.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Post {
+    pub(super) name: Option<String>,
+    pub(super) slots: Option<usize>,
+    pub(super) data_port: Option<u16>,
+    pub(super) advertise: Option<String>,
+    pub(super) interfaces: Vec<String>,
+    /// Where files of one job may lie; whoever made the name removes the folder.
+    pub(super) scratch: Option<PathBuf>,
+}
+
+enum Event {
+    Message(Box<ToAgent>),
+    DriverGone(String),
+    News(News),
+    Drained,
+}
+
+/// Serves one driver until it is done or gone; returns the status to exit with.
+pub(super) fn serve(incoming: Incoming, outgoing: Outgoing, post: Post, guardian: OwnedFd) -> u8 {
+    match Agent::start(incoming, outgoing, post, guardian) {
+        Ok(agent) => agent.run(),
+        Err(error) => fail(&error),
+    }
+}
+
+struct Agent {
+    post: Post,
+    outbox: Outbox<FromAgent>,
+    sender: Sender<Event>,
+    events: Receiver<Event>,
+    heard: Arc<Heard>,
+    lost_after: Duration,
+    secret: Option<Secret>,
+    probe: Option<Probe>,
+    doorway: Option<Doorway>,
+    storage: Storage,
+    /// Ranks open it by name for as long as we hold it.
+    secret_file: Option<SecretFile>,
+    carrier: Carrier<FromAgent>,
+    numbers: Numbers,
+    pump: Option<Pump>,
+    ranks: Vec<(usize, Pid)>,
+    memory_before: OutOfMemoryKills,
+    /// What could not be killed.
+    left: Vec<Pid>,
+    concluding: bool,
+    /// What to exit with.
+    status: u8,
+}
+
+impl Agent {
+    fn start(incoming: Incoming, outgoing: Outgoing, post: Post, guardian: OwnedFd) -> Result<Agent, Error> {
+        adopt_orphans()?;
+        let (sender, events) = channel();
+        let news = sender.clone();
+        let heard_signals = [libc::SIGCHLD, libc::SIGINT, libc::SIGTERM, libc::SIGHUP];
+        watch(&heard_signals, guardian, move |event| news.send(Event::News(event)).is_ok())?;
+        let outbox = Outbox::start(outgoing, BEAT, || FromAgent::Beat)?;
+        let heard = Arc::new(Heard::now());
+        listen(incoming, Arc::clone(&heard), sender.clone())?;
+        outbox.send(FromAgent::Hello(Hello {
+            version: VERSION.to_owned(),
+            name: post.name.clone().unwrap_or_else(host_name),
+            slots: post.slots,
+            advertise: post.advertise.clone(),
+            clock: SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_nanos() as i128),
+        }));
+        let carrier = Carrier::new(outbox.clone());
+        let storage = Storage::new(post.scratch.clone());
+        Ok(Agent {
+            post,
+            outbox,
+            sender,
+            events,
+            heard,
+            lost_after: FIRST_PATIENCE,
+            secret: None,
+            probe: None,
+            doorway: None,
+            storage,
+            secret_file: None,
+            carrier,
+            numbers: Numbers::default(),
+            pump: None,
+            ranks: Vec::new(),
+            memory_before: OutOfMemoryKills::now(),
+            left: Vec::new(),
+            concluding: false,
+            status: 0,
+        })
+    }
+
+    fn run(mut self) -> u8 {
+        loop {
+            match self.events.recv_timeout(LOOK) {
+                Ok(Event::Message(message)) => {
+                    if let Err(error) = self.handle(*message) {
+                        self.refuse(&error);
+                    }
+                }
+                Ok(Event::DriverGone(why)) => return self.abandon(&format!("the launcher is gone: {why}")),
+                Ok(Event::News(News::Signal(libc::SIGCHLD))) => self.reap(),
+                Ok(Event::News(News::Signal(signal))) => {
+                    let name = signal_hook::low_level::signal_name(signal).unwrap_or("a signal");
+                    self.outbox
+                        .send(FromAgent::Leaving { why: format!("its agent was told to end by {name}") });
+                    self.status = Ending::Killed(signal).status();
+                    self.conclude();
+                }
+                Ok(Event::News(News::GuardianGone)) => {
+                    self.outbox.send(FromAgent::Leaving { why: "its guardian was killed".to_owned() });
+                    self.kill();
+                    self.outbox.finish(PARTING);
+                    return 1;
+                }
+                Ok(Event::Drained) => {
+                    self.outbox.send_output(FromAgent::Bye { left: self.left_pids() });
+                    self.outbox.finish(self.lost_after);
+                    return self.status;
+                }
+                Err(RecvTimeoutError::Timeout) => {}
+                Err(RecvTimeoutError::Disconnected) => return self.abandon("nothing can be heard any more"),
+            }
+            let silence = self.heard.silence();
+            if silence > self.lost_after {
+                return self
+                    .abandon(&format!("nothing was heard from the launcher for {} s", silence.as_secs()));
+            }
+        }
+    }
+
+    fn handle(&mut self, message: ToAgent) -> Result<(), Error> {
+        match message {
+            ToAgent::Welcome(welcome) => self.welcome(welcome)?,
+            ToAgent::Reach(targets) => {
+                let secret = self.secret.clone().ok_or(Error::NotWelcome)?;
+                let outbox = self.outbox.clone();
+                thread::spawn(move || {
+                    outbox.send(FromAgent::Attempts(probe::attempt(&secret, &targets, probe::PATIENCE)));
+                });
+            }
+            ToAgent::Package { path, hash } => {
+                let wanted = self.storage.look_for(&path, &hash)?;
+                self.outbox.send(FromAgent::PackageWanted(wanted));
+            }
+            ToAgent::File { name, path, executable, bytes } => {
+                self.storage.take(name, &path, executable, &bytes)?;
+            }
+            ToAgent::AllSent => {
+                self.storage.complete_package()?;
+                self.outbox.send(FromAgent::Stored);
+            }
+            ToAgent::Start(start) => self.start_ranks(&start)?,
+            ToAgent::Signal(signal) => self.signal(signal),
+            ToAgent::Kill => self.kill(),
+            ToAgent::Credit { rank, stream, bytes } => {
+                if let Some(pump) = &self.pump {
+                    pump.credit(rank, stream, bytes);
+                }
+            }
+            ToAgent::Carried(carried) => {
+                if let Some((id, Destination::Rank(rank))) = self.carrier.take(carried) {
+                    self.let_in(id, rank);
+                }
+            }
+            ToAgent::Examine(question) => {
+                let outbox = self.outbox.clone();
+                thread::spawn(move || outbox.send(FromAgent::Examination(doctor::examine(question))));
+            }
+            ToAgent::Beat => {}
+            ToAgent::Conclude => self.conclude(),
+        }
+        Ok(())
+    }
+
+    fn welcome(&mut self, welcome: Welcome) -> Result<(), Error> {
+        let secret = Secret::from_hex(&welcome.secret)?;
+        self.lost_after = welcome.lost_after;
+        let named = if self.post.interfaces.is_empty() { &welcome.interfaces } else { &self.post.interfaces };
+        let (mut interfaces, mut port, mut relay) = (Vec::new(), 0, None);
+        if welcome.others {
+            interfaces = probe::addresses(named)?;
+            let probe = Probe::listen(secret.clone(), welcome.identity, welcome.ports.clone())?;
+            port = probe.port();
+            self.probe = Some(probe);
+            relay = Some(doors::to_others(self.carrier.clone(), self.numbers.clone())?);
+            let publish = self
+                .post
+                .data_port
+                .map(|port| (SocketAddr::from((Ipv6Addr::UNSPECIFIED, port)), welcome.identity));
+            self.doorway = Some(Doorway::open(secret.clone(), publish)?);
+        }
+        self.secret_file = Some(SecretFile::hold(&secret)?);
+        self.secret = Some(secret);
+        self.outbox.send(FromAgent::Reachable { interfaces, port, relay });
+        Ok(())
+    }
+
+    fn start_ranks(&mut self, start: &Start) -> Result<(), Error> {
+        // Nobody tries to reach this host any more.
+        self.probe = None;
+        let rendezvous = match &start.rendezvous {
+            Some(address) => address.clone(),
+            None => doors::to_rendezvous(self.carrier.clone(), self.numbers.clone())?.to_string(),
+        };
+        let task = match start.task {
+            true => Some(self.storage.task_files(start.ranks.len())?),
+            false => None,
+        };
+        let surroundings = Surroundings {
+            rendezvous,
+            secret_file: self.secret_file.as_ref().ok_or(Error::NotWelcome)?.path(),
+            python_path: self.storage.python_path(),
+            folder: self.storage.shipped.then(|| self.storage.scratch.clone()).flatten(),
+            doorway: self.doorway.as_ref().map(|doorway| doorway.name().to_owned()),
+            task,
+        };
+        let started = ranks::start(start, &surroundings)?;
+        for (verbose, text) in started.notes {
+            self.outbox.send(FromAgent::Note { verbose, text });
+        }
+        self.ranks = started.ranks;
+        let drained = self.sender.clone();
+        let (results, outbox) = (self.storage.results(), self.outbox.clone());
+        let ranks: Vec<usize> = self.ranks.iter().map(|(rank, _)| *rank).collect();
+        let pump = Pump::start(started.sources, self.outbox.clone(), move || {
+            for (rank, result) in ranks.into_iter().zip(results) {
+                // What cannot be read is missing, which whoever waits for it notices.
+                let _ = pieces(result, |bytes| outbox.send_output(FromAgent::Result { rank, bytes }));
+            }
+            let _ = drained.send(Event::Drained);
+        })?;
+        self.pump = Some(pump);
+        let pids = self.ranks.iter().map(|(_, pid)| pid.as_raw_nonzero().get()).collect();
+        self.outbox.send(FromAgent::Started { pids });
+        Ok(())
+    }
+
+    /// A connection from a rank on a host that cannot reach ours.
+    fn let_in(&self, id: u32, rank: usize) {
+        let Some(doorway) = &self.doorway else { return };
+        // If there is no pair, the rank that dialled is told by the end of its connection.
+        if let Ok((carried, handed)) = doors::pair()
+            && self.carrier.carry(id, &carried).is_ok()
+        {
+            doorway.hand(rank, handed);
+        }
+    }
+
+    /// Says why the job cannot run here. The driver then ends it.
+    fn refuse(&mut self, error: &Error) {
+        self.kill();
+        self.outbox.send(FromAgent::Refused(Problem { text: error.to_string(), hint: error.hint() }));
+    }
+
+    fn signal(&self, signal: i32) {
+        let Some(signal) = Signal::from_named_raw(signal) else {
+            return;
+        };
+        for (_, pid) in &self.ranks {
+            let _ = kill_process_group(*pid, signal);
+            // A rank that somebody stopped would not hear it otherwise.
+            let _ = kill_process_group(*pid, Signal::CONT);
+        }
+    }
+
+    fn reap(&mut self) {
+        let mut ended = Vec::new();
+        reap(&mut |pid, status| ended.push((pid, status)));
+        self.tell(ended);
+    }
+
+    fn kill(&mut self) {
+        let mut ended = Vec::new();
+        self.left = kill_all(&HashSet::new(), |pid, status| ended.push((pid, status)));
+        self.tell(ended);
+    }
+
+    /// Tells the ends of ranks; others are descendants that nobody else waited for.
+    fn tell(&mut self, ended: Vec<(Pid, WaitStatus)>) {
+        for (pid, status) in ended {
+            let Some(at) = self.ranks.iter().position(|(_, known)| *known == pid) else {
+                continue;
+            };
+            if let Some(ending) = Ending::from_wait(status) {
+                // Its number may soon be somebody else's.
+                let (rank, _) = self.ranks.remove(at);
+                let out_of_memory = OutOfMemoryKills::now().rose_since(self.memory_before);
+                self.outbox.send(FromAgent::Ended { rank, ending, out_of_memory });
+            }
+        }
+    }
+
+    /// Ends everything here and lets the rest of the output out; [`Event::Drained`] comes after it.
+    fn conclude(&mut self) {
+        if std::mem::replace(&mut self.concluding, true) {
+            return;
+        }
+        self.kill();
+        match &self.pump {
+            Some(pump) => pump.finish(),
+            None => {
+                let _ = self.sender.send(Event::Drained);
+            }
+        }
+    }
+
+    /// The driver is gone, so nobody hears us any more, except perhaps through ssh's own log.
+    fn abandon(mut self, why: &str) -> u8 {
+        self.kill();
+        if !self.concluding {
+            crate::last_words(&format!(
+                "ronde agent on {}: {why}; all ranks here were stopped\n",
+                host_name()
+            ));
+        }
+        1
+    }
+
+    fn left_pids(&self) -> Vec<i32> {
+        self.left.iter().map(|pid| pid.as_raw_nonzero().get()).collect()
+    }
+}
+
+impl Drop for Agent {
+    fn drop(&mut self) {
+        if let Some(scratch) = &self.post.scratch {
+            let _ = std::fs::remove_dir_all(scratch);
+        }
+    }
+}
+
+/// Reads messages until there are no more.
+fn listen(mut incoming: Incoming, heard: Arc<Heard>, sender: Sender<Event>) -> Result<(), Error> {
+    thread::Builder::new()
+        .name("ronde-inbox".to_owned())
+        .spawn(move || {
+            loop {
+                match incoming.receive::<ToAgent>() {
+                    Ok(message) => {
+                        heard.again();
+                        if !matches!(message, ToAgent::Beat)
+                            && sender.send(Event::Message(Box::new(message))).is_err()
+                        {
+                            return;
+                        }
+                    }
+                    Err(error) => {
+                        let _ = sender.send(Event::DriverGone(error.to_string()));
+                        return;
+                    }
+                }
+            }
+        })
+        .map(drop)
+        .map_err(Error::system("start a thread"))
+}
+
+pub(crate) fn host_name() -> String {
+    rustix::system::uname().nodename().to_string_lossy().into_owned()
+}

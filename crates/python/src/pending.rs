@@ -1,0 +1,93 @@
+//! Operations that were started for a front and are not over: the tensors they keep in memory, and what they will return.
+//!
+//! The engine works on addresses, so the tensors of an operation must stay alive until it has ended, whatever the caller
+//! does with them. They are held here, under the number the engine gave, until [`synchronize`]. A thousand small operations
+//! under way at once are bound by the interpreter; so this is no dictionary of tuples, through which its collector would
+//! look again and again.
+
+use std::collections::HashMap;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use pyo3::prelude::*;
+use ronde_engine::{Handle, QuickState};
+
+use crate::{operations, outcome};
+
+struct Pending {
+    /// What to return, or to make it of.
+    result: Py<PyAny>,
+    /// Makes the value to return of the result and what the engine answers; without it the result is that value.
+    finish: Option<Py<PyAny>>,
+    /// What else has to stay alive.
+    _kept: Option<Py<PyAny>>,
+}
+
+type Table = HashMap<Handle, Pending, QuickState>;
+
+/// Held for moments only, in which nothing of Python runs: also what leaves the table is dropped outside.
+static PENDING: Mutex<Table> = Mutex::new(HashMap::with_hasher(QuickState::new()));
+
+fn table() -> MutexGuard<'static, Table> {
+    // Nothing panics with the lock held.
+    PENDING.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+fn take(handle: Handle) -> Option<Pending> {
+    table().remove(&handle)
+}
+
+/// Holds a tensor until its operation has ended; it is the result as well.
+pub(crate) fn keep_tensor(handle: Handle, tensor: Py<PyAny>) {
+    insert(handle, Pending { result: tensor, finish: None, _kept: None });
+}
+
+fn insert(handle: Handle, pending: Pending) {
+    // A number is used again only by another job, to which the old one means nothing.
+    let replaced = table().insert(handle, pending);
+    drop(replaced);
+}
+
+/// Hold the tensors of an operation until it has ended, and return its handle.
+///
+/// ``finish(result, answer)`` makes the value that ``synchronize`` returns; without it that is ``result`` itself.
+#[pyfunction]
+#[pyo3(signature = (handle, result, finish, tensors))]
+pub(crate) fn keep(
+    handle: Handle,
+    result: Py<PyAny>,
+    finish: Option<Py<PyAny>>,
+    tensors: Option<Py<PyAny>>,
+) -> Handle {
+    insert(handle, Pending { result, finish, _kept: tensors });
+    handle
+}
+
+/// The handles of all operations that nobody has waited for yet.
+#[pyfunction]
+pub(crate) fn pending() -> Vec<Handle> {
+    let mut handles: Vec<Handle> = table().keys().copied().collect();
+    handles.sort_unstable();
+    handles
+}
+
+/// Wait until an operation has ended and return its result; ``None`` for a handle that is not known.
+///
+/// Raises ``HorovodInternalError`` if the operation failed, on this rank or on another.
+#[pyfunction]
+pub(crate) fn synchronize(py: Python<'_>, handle: &Bound<'_, PyAny>) -> PyResult<Py<PyAny>> {
+    let Some(handle) = handle.extract().ok().filter(|handle| table().contains_key(handle)) else {
+        return Ok(py.None());
+    };
+    let answer = outcome::wait(py, handle).inspect_err(|_| {
+        // Whatever a signal handler raised, an operation that goes on still needs its tensors.
+        if operations::poll(handle) {
+            drop(take(handle));
+        }
+    })?;
+    match take(handle) {
+        Some(Pending { result, finish: None, .. }) => Ok(result),
+        Some(Pending { result, finish: Some(finish), _kept }) => finish.call1(py, (result, answer)),
+        // Another thread waited for the same handle and has the result.
+        None => Ok(py.None()),
+    }
+}

@@ -1,0 +1,36 @@
+//! The launcher's own: what `ronde agent` takes where its flags are not given, for containers; another `ssh`; and the
+//! files of a call that `horovod.run` makes.
+
+use crate::variable::Kind::{Count, Text};
+use crate::variable::Status::Honoured;
+use crate::variable::variables;
+
+variables! {
+    /// Where the launcher listens, as `host:port`; the flag is `--connect`. The secret's file is named by
+    /// `RONDE_SECRET_FILE`.
+    AGENT_CONNECT = "RONDE_AGENT_CONNECT": Text, None, Honoured;
+
+    /// How many ranks the agent's machine takes; the flag is `--slots`. Without it, as many as the launcher wants.
+    AGENT_SLOTS = "RONDE_AGENT_SLOTS": Count, None, Honoured;
+
+    /// The one port through which the ranks of other hosts reach those of the agent; the flag is `--data-port`.
+    AGENT_DATA_PORT = "RONDE_AGENT_DATA_PORT": Count, None, Honoured;
+
+    /// How others reach that port, as `host:port`; the flag is `--advertise`.
+    AGENT_ADVERTISE = "RONDE_AGENT_ADVERTISE": Text, None, Honoured;
+
+    /// What the agent's machine is called in messages; the flag is `--name`. Without it, its host name.
+    AGENT_NAME = "RONDE_AGENT_NAME": Text, None, Honoured;
+
+    /// The network interfaces that may be used, separated by commas; the flag is `--network-interfaces`. Without it, all.
+    AGENT_INTERFACES = "RONDE_AGENT_INTERFACES": Text, None, Honoured;
+
+    /// The program to use instead of `ssh`; it must understand the same options.
+    SSH = "RONDE_SSH": Text, None, Honoured;
+
+    /// Set by the launcher: the file with the call that `horovod.run` asks every rank to make.
+    TASK_PAYLOAD = "RONDE_TASK_PAYLOAD": Text, None, Honoured;
+
+    /// Set by the launcher: the file that takes this rank's result of that call.
+    TASK_RESULT = "RONDE_TASK_RESULT": Text, None, Honoured;
+}

@@ -1,0 +1,5 @@
+"""Horovod's launcher, for programs that call it."""
+
+from ronde._run import run
+
+__all__ = ["run"]
