@@ -26,6 +26,18 @@ DDP = "DDP with Gloo"
 HOROVOD = "Horovod 0.28.1"
 NO_EXCHANGE = "without exchange"
 TIME_WAITED = "time waited"
+RONDE_FIRST = "ronde, Python, first start"
+RONDE_TORCH = "ronde, torch"
+RONDE_TORCH_FIRST = "ronde, torch, first start"
+RONDE_PLAIN = "ronde, no labels"
+OPEN_MPI_C = "Open MPI, C"
+OPEN_MPI_PYTHON = "Open MPI, Python"
+OPEN_MPI_LABELLED = "Open MPI, labels"
+OPEN_MPI_PLAIN = "Open MPI, no labels"
+HOROVOD_FIRST = "Horovod 0.28.1, first start"
+SSH_ALONE = "floor: ssh and Python"
+SHELL_ALONE = "floor: sh and cat"
+SILENT = "ranks that print nothing"
 
 
 class Measure(enum.Enum):
@@ -35,7 +47,7 @@ class Measure(enum.Enum):
     WITHIN = "our time over theirs; less is better"
     SHARE = "the floor's time over ours, of 1; more is better"
     BYTES = "bytes on the host's link over the floor's; 1 is right"
-    BEYOND = "bytes beyond the tensor; less is better"
+    BEYOND = "bytes beyond theirs; less is better"
 
 
 @dataclass(frozen=True)
@@ -137,6 +149,28 @@ TRAINING: tuple[Aim, ...] = (
 )
 TRAINING_RANKS = 2
 
+# What `--only` takes for launchers: starts of jobs, the ranks' output, and the launcher's memory while nobody reads it.
+LAUNCH_PARTS = ("start", "output", "memory")
+LAUNCH_HOSTS = (2, 8)
+OUTPUT_RANKS = 8
+OUTPUT_SIZE = OUTPUT_RANKS * 32 * MIB
+
+OUTPUT = f"output of {OUTPUT_RANKS} ranks"
+_OUTPUT = (OUTPUT_SIZE,)
+
+OUTPUT_AIMS: tuple[Aim, ...] = (
+    Aim(OUTPUT, _OUTPUT, RONDE, OPEN_MPI_LABELLED, Measure.FASTER, 1),
+    Aim(OUTPUT, _OUTPUT, RONDE_PLAIN, OPEN_MPI_PLAIN, Measure.FASTER, 1),
+    Aim(OUTPUT, _OUTPUT, RONDE, HOROVOD, Measure.FASTER, 1),
+    Aim(OUTPUT, _OUTPUT, RONDE_PLAIN, SHELL_ALONE, Measure.WITHIN),
+)
+
+UNREAD = "launcher's memory, output not read"
+UNREAD_AIMS: tuple[Aim, ...] = (
+    Aim(UNREAD, _OUTPUT, RONDE, SILENT, Measure.BEYOND, 16 * MIB),
+    Aim(UNREAD, _OUTPUT, OPEN_MPI_LABELLED, SILENT, Measure.BEYOND),
+)
+
 # Headers, acknowledgements and barriers come on top of the floor's bytes; whole segments
 # carry one header each on these links, so it is little. Fewer bytes than the floor means
 # that something went another way than through the link.
@@ -171,3 +205,22 @@ def multi_host_aims(section: str, sizes: tuple[int, ...], one_rank_each: bool, l
         Aim(section, large, GLOO, LINK, Measure.BYTES),
     ]
     return [aim for aim in aims if aim.sizes]
+
+
+WHOLE_JOB = "whole job"
+
+
+def start_aims(hosts: int) -> list[Aim]:
+    """Return the aims of starting jobs on so many hosts: to the first allreduce, and to the launcher's end."""
+    start, whole, size = f"start on {hosts} hosts", f"{WHOLE_JOB} on {hosts} hosts", (4,)
+    return [
+        Aim(start, size, RONDE_PYTHON, OPEN_MPI_PYTHON, Measure.FASTER, 1),
+        Aim(start, size, RONDE, OPEN_MPI_C, Measure.FASTER, 1),
+        Aim(start, size, RONDE_TORCH, HOROVOD, Measure.FASTER, 1),
+        Aim(start, size, RONDE_TORCH_FIRST, HOROVOD_FIRST, Measure.FASTER, 1),
+        Aim(start, size, RONDE_FIRST, RONDE_PYTHON, Measure.WITHIN),
+        Aim(start, size, RONDE_PYTHON, SSH_ALONE, Measure.WITHIN),
+        Aim(whole, size, RONDE_PYTHON, OPEN_MPI_PYTHON, Measure.FASTER),
+        Aim(whole, size, RONDE, OPEN_MPI_C, Measure.FASTER),
+        Aim(whole, size, RONDE_TORCH, HOROVOD, Measure.FASTER),
+    ]

@@ -9,11 +9,13 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from harness import environment
+from harness import environment, printing, starts
 from harness.aims import (
     IN_HOST_RANKS,
     IN_HOST_SECTIONS,
     KIB,
+    LAUNCH_HOSTS,
+    LAUNCH_PARTS,
     MIB,
     OVERSUBSCRIBED,
     RONDE_PYTHON,
@@ -38,6 +40,9 @@ QUICK_NET_SIZES = (MIB, 16 * MIB)
 # Training steps take a quarter of a second each.
 TRAINING = Effort(rounds=3, openmpi_launches=0, seconds=3.0)
 QUICK_TRAINING = Effort(rounds=1, openmpi_launches=0, seconds=0.3)
+# Starts are timed one by one, so it takes more launches to know the usual one.
+LAUNCH = Effort(rounds=7, openmpi_launches=0, seconds=0.0)
+QUICK_LAUNCH = Effort(rounds=1, openmpi_launches=0, seconds=0.0)
 BIG_MACHINE_RANKS = (2, 4, 8, 16)
 UNITS = {"": 1, "b": 1, "k": KIB, "kib": KIB, "m": MIB, "mib": MIB, "g": 1 << 30, "gib": 1 << 30}
 
@@ -81,8 +86,11 @@ def _parser() -> argparse.ArgumentParser:
     common.add_argument("--wheel", type=Path, help="the wheel to use (built by `make wheel` otherwise)")
 
     commands = parser.add_subparsers(title="commands", metavar="")
-    everything = commands.add_parser("all", parents=[common], help="host, memory, torch, and net where root allows it")
+    everything = commands.add_parser(
+        "all", parents=[common], help="host, memory, torch, and net and launch where root allows it"
+    )
     everything.set_defaults(act=_all, ranks=IN_HOST_RANKS, sizes=[], only=[], case=[], python=None, horovod=False)
+    everything.set_defaults(hosts=list(LAUNCH_HOSTS))
 
     host = commands.add_parser("host", parents=[common], help="ranks on this machine")
     host.add_argument("--ranks", type=int, default=IN_HOST_RANKS)
@@ -106,6 +114,12 @@ def _parser() -> argparse.ArgumentParser:
     torch.add_argument("--horovod", action="store_true", help="also measure upstream Horovod, compiled on first use")
     torch.set_defaults(act=_torch)
 
+    launch = commands.add_parser("launch", parents=[common], help="starting jobs, and their output; starts need root")
+    launch.add_argument("--hosts", type=int, nargs="+", default=list(LAUNCH_HOSTS), help="on so many ssh hosts")
+    launch.add_argument("--only", choices=LAUNCH_PARTS, nargs="+", default=[], help="only these parts")
+    launch.add_argument("--horovod", action="store_true", help="also measure upstream Horovod, compiled on first use")
+    launch.set_defaults(act=_launch)
+
     big = commands.add_parser("gpubox", parents=[common], help="the in-host table for 2, 4, 8 and 16 ranks, offline")
     big.add_argument("--ranks", type=int, nargs="+", default=list(BIG_MACHINE_RANKS))
     big.add_argument("--sizes", type=_size, nargs="+", default=[])
@@ -119,8 +133,9 @@ def _all(options: argparse.Namespace, report: Report) -> None:
     _torch(options, report)
     if os.geteuid() == 0:
         _net(options, report)
+        _launch(options, report)
     else:
-        report.notes.append("the multi-host part was left out: it needs root (bench/run net)")
+        report.notes.append("what needs several hosts was left out, since that needs root (bench/run net, launch)")
 
 
 def _host(options: argparse.Namespace, report: Report) -> None:
@@ -158,6 +173,25 @@ def _torch(options: argparse.Namespace, report: Report) -> None:
     effort = _effort(options, QUICK_TRAINING if options.quick else TRAINING)
     works = options.only or list(TRAINING_SECTIONS)
     training(report, ours, python, upstream, works, options.ranks, effort.rounds, effort.seconds)
+
+
+def _launch(options: argparse.Namespace, report: Report) -> None:
+    parts = options.only or LAUNCH_PARTS
+    if "start" in parts and os.geteuid() != 0:
+        raise SetupError("starts are measured on hosts of namespaces, which need root; --only output memory does not")
+    rounds = _effort(options, QUICK_LAUNCH if options.quick else LAUNCH).rounds
+    upstream = environment.upstream_horovod() if options.horovod else None
+    ours, openmpi = (
+        environment.our_installation(options.ronde, options.probe, options.wheel),
+        environment.openmpi_starter(),
+    )
+    if "start" in parts:
+        peers = starts.Peers(environment.peer_python(), openmpi, upstream)
+        starts.starts(report, ours, peers, options.hosts, rounds)
+    if "output" in parts:
+        printing.speed(report, ours, upstream, rounds)
+    if "memory" in parts:
+        printing.memory_unread(report, ours, rounds)
 
 
 def _gpubox(options: argparse.Namespace, report: Report) -> None:

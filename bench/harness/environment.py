@@ -106,16 +106,22 @@ def openmpi_program() -> Path:
             raise SetupError(f"Open MPI is a peer of this benchmark and mpicc is not there: {' '.join(install)}")
         say("installing Open MPI: " + " ".join(install))
         _run(install)
-    return _compile_openmpi()
+    return _compile_openmpi("peers/openmpi.c")
+
+
+def openmpi_starter() -> Path:
+    """Return the smallest Open MPI program, compiled; Open MPI is installed as for the other one."""
+    openmpi_program()
+    return _compile_openmpi("launch/first_mpi.c")
 
 
 def openmpi_program_if_there() -> Path | None:
     """Return the compiled Open MPI peer, or nothing on a machine without Open MPI."""
-    return _compile_openmpi() if shutil.which("mpicc") and shutil.which("mpirun") else None
+    return _compile_openmpi("peers/openmpi.c") if shutil.which("mpicc") and shutil.which("mpirun") else None
 
 
-def _compile_openmpi() -> Path:
-    source = BENCH / "peers" / "openmpi.c"
+def _compile_openmpi(name: str) -> Path:
+    source = BENCH / name
     version = subprocess.run(["mpicc", "--showme:version"], capture_output=True, text=True, check=False).stdout
     key = hashlib.sha256((source.read_text() + version).encode()).hexdigest()[:12]
     program = cache_dir() / f"bench-openmpi-{key}"
@@ -139,6 +145,16 @@ def our_binaries(ronde: Path | None, probe: Path | None, wheel: Path | None, nee
             raise SetupError(f"{program} is not a program that can be run")
     package = _unpacked_wheel(wheel) if need_package else None
     return OurBinaries(ronde.resolve(), probe.resolve(), package)
+
+
+def our_installation(ronde: Path | None, probe: Path | None, wheel: Path | None) -> OurBinaries:
+    """Return our binaries with the launcher of the wheel, which users have and other hosts are sent."""
+    ours = our_binaries(ronde, probe, wheel, need_package=True)
+    if ronde is not None:
+        return ours
+    assert ours.package is not None
+    (installed,) = ours.package.glob("ronde-*.data/scripts/ronde")
+    return OurBinaries(installed, ours.probe, ours.package)
 
 
 def _unpacked_wheel(wheel: Path | None) -> Path:

@@ -70,3 +70,9 @@ class Figures:
         """Return the bytes that the rank's host sent for each call, if they were counted."""
         counts = [launch.sent_per_call[rank] for launch in self.launches.get((tool, size), [])]
         return statistics.median(counts) if counts else None
+
+
+def one_launch(size: int, seconds: float) -> Line:
+    """Return the line for something that happens once a launch, and is timed from outside."""
+    times = dict.fromkeys(("min_us", "median_us", "p90_us", "mean_us"), seconds * 1e6)
+    return {"rank": 0, "bytes": size, "calls": 1, **times}
