@@ -110,7 +110,7 @@ impl Sleeper {
             PollFd::from_borrowed_fd(bell.fd(), PollFlags::IN),
             PollFd::from_borrowed_fd(shared.alarm(), PollFlags::IN),
         ];
-        fds.extend(wires.iter().map(|end| end.poll_fd()));
+        fds.extend(wires.iter().filter(|end| !end.is_over()).map(|end| end.poll_fd()));
         // A limit too long for the kernel is none.
         let limit = limit.and_then(|limit| Timespec::try_from(limit).ok());
         match poll(&mut fds, limit.as_ref()) {

@@ -1,13 +1,16 @@
 //! Frames in a stream of bytes: a length of four bytes (little-endian), then as many bytes.
 //!
 //! Pipes carry bytes as they come and go; an [`Outbox`] keeps what a pipe has not taken yet, an [`Inbox`] what is not a
-//! whole frame yet. A frame larger than a pipe flows through it in parts.
+//! whole frame yet. A frame larger than a pipe flows through it in parts. A length that no frame has says goodbye:
+//! nothing comes after it, and the end of the stream is then no surprise.
 
 /// Longest frame. Far more than any message needs; a length beyond it is a broken peer, not a message.
 pub(super) const LONGEST: usize = 64 << 20;
 /// Room that a box keeps when it is empty.
 const KEPT_ROOM: usize = 256 << 10;
 const HEADER: usize = 4;
+/// Stands where a length would.
+const GOODBYE: u32 = u32::MAX - 1;
 
 /// A peer announced a frame of so many bytes, which is more than [`LONGEST`].
 #[derive(Debug, PartialEq, Eq)]
@@ -26,6 +29,16 @@ impl Outbox {
         assert!(frame.len() <= LONGEST);
         self.bytes.extend_from_slice(&(frame.len() as u32).to_le_bytes());
         self.bytes.extend_from_slice(frame);
+    }
+
+    /// Says that nothing comes after this.
+    pub(super) fn push_goodbye(&mut self) {
+        self.bytes.extend_from_slice(&GOODBYE.to_le_bytes());
+    }
+
+    /// Gives up what is still to be sent.
+    pub(super) fn discard(&mut self) {
+        self.sent = self.bytes.len();
     }
 
     /// What is still to be sent.
@@ -54,6 +67,8 @@ impl Outbox {
 pub(super) struct Inbox {
     /// Where arriving bytes are appended.
     pub(super) bytes: Vec<u8>,
+    /// Whether a goodbye has come.
+    pub(super) said_goodbye: bool,
 }
 
 impl Inbox {
@@ -62,7 +77,13 @@ impl Inbox {
         let mut rest = &self.bytes[..];
         let outcome = loop {
             let Some((header, behind)) = rest.split_first_chunk::<HEADER>() else { break Ok(()) };
-            let len = u32::from_le_bytes(*header) as usize;
+            let len = u32::from_le_bytes(*header);
+            if len == GOODBYE {
+                self.said_goodbye = true;
+                rest = &[];
+                break Ok(());
+            }
+            let len = len as usize;
             if len > LONGEST {
                 break Err(TooLong(len));
             }
@@ -113,6 +134,17 @@ mod tests {
             assert!(got == frames, "step {step}");
             assert!(inbox.bytes.is_empty());
         }
+    }
+
+    #[test]
+    fn after_a_goodbye_nothing_is_delivered() {
+        let (mut outbox, mut inbox) = (Outbox::default(), Inbox::default());
+        outbox.push(&[7]);
+        outbox.push_goodbye();
+        outbox.push(&[8]);
+        inbox.bytes.extend_from_slice(outbox.rest());
+        assert_eq!(delivered(&mut inbox), [[7]]);
+        assert!(inbox.said_goodbye && inbox.bytes.is_empty());
     }
 
     #[test]

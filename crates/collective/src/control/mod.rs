@@ -186,6 +186,9 @@ impl Tree {
         for (pipe, _) in self.far.iter_mut().zip(ready).filter(|(_, ready)| *ready) {
             pipe.flush(&self.shared)?;
             came |= pipe.receive(&self.shared, &mut take)?;
+            if pipe.has_ended() {
+                self.watch.departed(pipe.rank());
+            }
         }
         Ok(came)
     }
@@ -234,7 +237,11 @@ impl Tree {
         self.looked.set(Some(Instant::now()));
         let mut fds: Vec<PollFd<'_>> = self.far.iter().map(Pipe::poll_fd).collect();
         match poll(&mut fds, Some(&AT_ONCE)) {
-            Ok(_) => fds.iter().map(|fd| !fd.revents().is_empty()).collect(),
+            // A wire whose peer has said goodbye stays readable, and has nothing.
+            Ok(_) => {
+                let ready = fds.iter().zip(&self.far);
+                ready.map(|(fd, pipe)| !fd.revents().is_empty() && !pipe.has_ended()).collect()
+            }
             // Interrupted: the wires themselves will say.
             Err(_) => vec![true; self.far.len()],
         }
@@ -250,7 +257,7 @@ impl Tree {
     }
 
     /// A member of this set that has left the job in order, as far as that is known here: at once for ranks of this
-    /// host. Cheap.
+    /// host, and for those that this one has a wire to once [`Tree::pump`] has read their goodbye. Cheap.
     pub fn left(&self) -> Option<usize> {
         let rank = self.watch.left()?;
         self.members.binary_search(&rank).ok()
@@ -260,6 +267,9 @@ impl Tree {
 impl Drop for Tree {
     /// Peers on other hosts learn at once, even while a sleeper still knows the wires.
     fn drop(&mut self) {
+        for pipe in &mut self.far {
+            pipe.say_goodbye();
+        }
         self.wires.close();
     }
 }

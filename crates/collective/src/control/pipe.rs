@@ -32,12 +32,18 @@ impl From<Nonsense> for Broken {
 
 /// Moves bytes without waiting.
 pub(super) trait Link {
+    /// Whether a peer that takes no more bytes may have said why before.
+    const MAY_EXPLAIN: bool;
+
     /// Sends the front of `bytes` as far as possible. If not all went, it goes on with a later call: the link sees to
     /// it that this rank is woken when that is worth trying.
     fn write(&mut self, bytes: &[u8]) -> std::result::Result<usize, Broken>;
 
     /// Appends what has come, and returns how much.
     fn read(&mut self, into: &mut Vec<u8>) -> std::result::Result<usize, Broken>;
+
+    /// The peer has said goodbye: there is nothing to wait for any more.
+    fn end(&self) {}
 }
 
 /// Two rings in shared memory, and the bell of whoever is at their other ends.
@@ -58,6 +64,8 @@ impl Near {
 }
 
 impl Link for Near {
+    const MAY_EXPLAIN: bool = false;
+
     fn write(&mut self, bytes: &[u8]) -> std::result::Result<usize, Broken> {
         let mut sent = self.writer.write(bytes)?;
         if sent < bytes.len() {
@@ -84,11 +92,18 @@ pub(super) struct WireEnd {
     wire: Arc<Wire>,
     /// Whether output waits until the wire takes more.
     output_waits: AtomicBool,
+    /// Whether nothing more comes or goes, since the peer has said goodbye.
+    over: AtomicBool,
 }
 
 impl WireEnd {
     pub(super) fn new(wire: Arc<Wire>) -> WireEnd {
-        WireEnd { wire, output_waits: AtomicBool::new(false) }
+        WireEnd { wire, output_waits: AtomicBool::new(false), over: AtomicBool::new(false) }
+    }
+
+    /// Whether there is nothing to wait for any more.
+    pub(super) fn is_over(&self) -> bool {
+        self.over.load(Ordering::Acquire)
     }
 
     /// What to wait for on this wire.
@@ -107,6 +122,12 @@ pub(super) struct Far {
 }
 
 impl Link for Far {
+    const MAY_EXPLAIN: bool = true;
+
+    fn end(&self) {
+        self.end.over.store(true, Ordering::Release);
+    }
+
     fn write(&mut self, bytes: &[u8]) -> std::result::Result<usize, Broken> {
         let mut sent = 0;
         let mut full = false;
@@ -145,11 +166,13 @@ pub(super) struct Pipe<L> {
     link: L,
     outbox: Outbox,
     inbox: Inbox,
+    /// What was wrong when bytes could not be sent. What had come before may still explain it.
+    broken: Option<Broken>,
 }
 
 impl<L: Link> Pipe<L> {
     pub(super) fn new(position: usize, rank: usize, link: L) -> Pipe<L> {
-        Pipe { position, rank, link, outbox: Outbox::default(), inbox: Inbox::default() }
+        Pipe { position, rank, link, outbox: Outbox::default(), inbox: Inbox::default(), broken: None }
     }
 
     /// Who is at the other end.
@@ -163,13 +186,20 @@ impl<L: Link> Pipe<L> {
         self.flush(shared)
     }
 
-    /// Sends what was kept, as far as the link takes it now.
+    /// Sends what was kept, as far as the link takes it now. What a peer that has left does not take is dropped; whether it
+    /// has left is seen when its last bytes are received, and until then nothing is sent.
     pub(super) fn flush(&mut self, shared: &Shared) -> Result<()> {
-        if self.outbox.is_empty() {
+        if self.inbox.said_goodbye {
+            self.outbox.discard();
+        }
+        if self.outbox.is_empty() || self.broken.is_some() {
             return Ok(());
         }
-        let written = self.link.write(self.outbox.rest());
-        self.outbox.advance(self.or_blame(shared, written)?);
+        match self.link.write(self.outbox.rest()) {
+            Ok(written) => self.outbox.advance(written),
+            Err(broken) if L::MAY_EXPLAIN => self.broken = Some(broken),
+            Err(broken) => return self.or_blame(shared, Err(broken)),
+        }
         Ok(())
     }
 
@@ -180,13 +210,37 @@ impl<L: Link> Pipe<L> {
 
     /// Takes in what has come and hands over whole frames. Whether anything came.
     pub(super) fn receive(&mut self, shared: &Shared, take: &mut impl FnMut(usize, &[u8])) -> Result<bool> {
+        if self.inbox.said_goodbye {
+            return Ok(false);
+        }
         let got = self.link.read(&mut self.inbox.bytes);
-        let got = self.or_blame(shared, got)?;
         let delivered = self.inbox.deliver(|frame| take(self.position, frame)).map_err(|TooLong(len)| {
             Broken(format!("it announced a control message of {len} bytes, which cannot be"))
         });
         self.or_blame(shared, delivered)?;
+        if self.inbox.said_goodbye {
+            self.link.end();
+            self.outbox.discard();
+            return Ok(true);
+        }
+        let got = self.or_blame(shared, got)?;
+        // Nothing more has come that could explain it.
+        if got == 0
+            && let Some(broken) = self.broken.take()
+        {
+            return self.or_blame(shared, Err(broken));
+        }
         Ok(got > 0)
+    }
+
+    /// Whether the peer has said goodbye.
+    pub(super) fn has_ended(&self) -> bool {
+        self.inbox.said_goodbye
+    }
+
+    /// Who is at the other end.
+    pub(super) fn rank(&self) -> usize {
+        self.rank
     }
 
     fn or_blame<T>(&self, shared: &Shared, outcome: std::result::Result<T, Broken>) -> Result<T> {
@@ -202,6 +256,15 @@ impl Pipe<Near> {
 }
 
 impl Pipe<Far> {
+    /// Says goodbye, if everything that was sent before is on its way: otherwise the peer had better know.
+    pub(super) fn say_goodbye(&mut self) {
+        if self.outbox.is_empty() && !self.inbox.said_goodbye {
+            self.outbox.push_goodbye();
+            // If it cannot be sent, the peer sees the end of the connection.
+            let _ = self.link.write(self.outbox.rest());
+        }
+    }
+
     /// What to wait for on the wire.
     pub(super) fn poll_fd(&self) -> PollFd<'_> {
         self.link.end.poll_fd()
