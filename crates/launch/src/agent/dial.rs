@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 use ronde_trust::{Role, Sealed, Secret};
 use rustix::net::sockopt;
 
-use super::scratch;
+use super::scratch::Scratch;
 use super::serve::{self, Post};
 use crate::guardian::Lifeline;
 use crate::wire::{Incoming, Outgoing, PURPOSE};
@@ -38,10 +38,11 @@ pub(super) fn keep_dialling(launcher: &Launcher, post: &Post) -> Result<u8, Erro
     let mut stderr = std::io::stderr();
     let _ = writeln!(stderr, "waiting for a launcher at {}", launcher.address);
     loop {
-        let scratch = scratch()?;
-        let post = Post { scratch: Some(scratch.clone()), ..post.clone() };
-        let status = guardian::guard("agent", Lifeline::None, |guardian| attend(launcher, post, guardian));
-        let _ = std::fs::remove_dir_all(&scratch);
+        let scratch = Scratch::name()?;
+        let status = guardian::guard("agent", Lifeline::None, |guardian| {
+            attend(launcher, post.clone(), scratch.clone(), guardian)
+        });
+        scratch.remove();
         let status = status?;
         // The guardian passes on what it is told.
         if status >= 128 {
@@ -52,15 +53,19 @@ pub(super) fn keep_dialling(launcher: &Launcher, post: &Post) -> Result<u8, Erro
 }
 
 /// Tries until a launcher answers, then serves it.
-fn attend(launcher: &Launcher, post: Post, guardian: OwnedFd) -> u8 {
+fn attend(launcher: &Launcher, post: Post, scratch: Scratch, guardian: OwnedFd) -> u8 {
     let mut told = String::new();
     loop {
         match connect(launcher) {
             Ok(sealed) => {
                 return match sealed.into_split() {
-                    Ok((reader, writer)) => {
-                        serve::serve(Incoming::Sealed(reader), Outgoing::Sealed(writer), post, guardian)
-                    }
+                    Ok((reader, writer)) => serve::serve(
+                        Incoming::Sealed(reader),
+                        Outgoing::Sealed(writer),
+                        post,
+                        scratch,
+                        guardian,
+                    ),
                     Err(error) => crate::fail(&error.into()),
                 };
             }

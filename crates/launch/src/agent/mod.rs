@@ -11,6 +11,7 @@ mod dial;
 mod doors;
 mod pump;
 mod ranks;
+mod scratch;
 mod serve;
 mod storage;
 
@@ -19,6 +20,8 @@ pub(crate) use serve::BEAT;
 
 use std::fs::File;
 use std::path::PathBuf;
+
+use scratch::Scratch;
 
 use crate::guardian::Lifeline;
 use crate::wire::{Incoming, Outgoing, announce};
@@ -54,18 +57,20 @@ pub enum AgentRequest {
 pub fn agent(request: AgentRequest) -> Result<u8, Error> {
     match request {
         AgentRequest::Stdio => {
-            let scratch = scratch()?;
-            let post = serve::Post { scratch: Some(scratch.clone()), ..serve::Post::default() };
+            let scratch = Scratch::name()?;
+            let given = scratch.clone();
             let status = guardian::guard("agent", Lifeline::None, |guardian| match stdio() {
-                Ok((incoming, outgoing)) => serve::serve(incoming, outgoing, post, guardian),
+                Ok((incoming, outgoing)) => {
+                    serve::serve(incoming, outgoing, serve::Post::default(), given, guardian)
+                }
                 Err(error) => crate::fail(&error),
             });
             // If the agent was killed, it could not.
-            let _ = std::fs::remove_dir_all(scratch);
+            scratch.remove();
             status
         }
         AgentRequest::Dial { launcher, secret_file, slots, data_port, advertise, name, interfaces } => {
-            let post = serve::Post { name, slots, data_port, advertise, interfaces, scratch: None };
+            let post = serve::Post { name, slots, data_port, advertise, interfaces };
             dial::keep_dialling(&dial::Launcher { address: launcher, secret_file }, &post)
         }
     }
@@ -87,12 +92,4 @@ fn stdio() -> Result<(Incoming, Outgoing), Error> {
         .map_err(Error::system("take over the standard streams"))?;
     announce(&mut outgoing).map_err(Error::system("speak to the driver"))?;
     Ok((Incoming::Pipe(incoming), Outgoing::Pipe(outgoing)))
-}
-
-/// A name for a folder that one job's files may lie in. Nothing is made yet.
-fn scratch() -> Result<PathBuf, Error> {
-    let mut random = [0; 8];
-    getrandom::fill(&mut random)
-        .map_err(|error| Error::system("name a folder")(std::io::Error::other(error.to_string())))?;
-    Ok(std::env::temp_dir().join(format!("ronde-{:016x}", u64::from_ne_bytes(random))))
 }

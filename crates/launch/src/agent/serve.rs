@@ -7,7 +7,6 @@
 use std::collections::HashSet;
 use std::net::{Ipv6Addr, SocketAddr};
 use std::os::fd::OwnedFd;
-use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::thread;
@@ -19,6 +18,7 @@ use rustix::process::{Pid, Signal, WaitStatus, kill_process_group};
 use super::doors::{self, Numbers};
 use super::pump::Pump;
 use super::ranks::{self, Surroundings};
+use super::scratch::Scratch;
 use super::storage::{Storage, pieces};
 use crate::descendants::{adopt_orphans, kill_all, reap};
 use crate::doctor;
@@ -52,8 +52,6 @@ pub(super) struct Post {
     pub(super) data_port: Option<u16>,
     pub(super) advertise: Option<String>,
     pub(super) interfaces: Vec<String>,
-    /// Where files of one job may lie; whoever made the name removes the folder.
-    pub(super) scratch: Option<PathBuf>,
 }
 
 enum Event {
@@ -64,8 +62,14 @@ enum Event {
 }
 
 /// Serves one driver until it is done or gone; returns the status to exit with.
-pub(super) fn serve(incoming: Incoming, outgoing: Outgoing, post: Post, guardian: OwnedFd) -> u8 {
-    match Agent::start(incoming, outgoing, post, guardian) {
+pub(super) fn serve(
+    incoming: Incoming,
+    outgoing: Outgoing,
+    post: Post,
+    scratch: Scratch,
+    guardian: OwnedFd,
+) -> u8 {
+    match Agent::start(incoming, outgoing, post, scratch, guardian) {
         Ok(agent) => agent.run(),
         Err(error) => fail(&error),
     }
@@ -97,7 +101,13 @@ struct Agent {
 }
 
 impl Agent {
-    fn start(incoming: Incoming, outgoing: Outgoing, post: Post, guardian: OwnedFd) -> Result<Agent, Error> {
+    fn start(
+        incoming: Incoming,
+        outgoing: Outgoing,
+        post: Post,
+        scratch: Scratch,
+        guardian: OwnedFd,
+    ) -> Result<Agent, Error> {
         adopt_orphans()?;
         let (sender, events) = channel();
         let news = sender.clone();
@@ -114,7 +124,7 @@ impl Agent {
             clock: SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_nanos() as i128),
         }));
         let carrier = Carrier::new(outbox.clone());
-        let storage = Storage::new(post.scratch.clone());
+        let storage = Storage::new(scratch);
         Ok(Agent {
             post,
             outbox,
@@ -259,7 +269,7 @@ impl Agent {
             rendezvous,
             secret_file: self.secret_file.as_ref().ok_or(Error::NotWelcome)?.path(),
             python_path: self.storage.python_path(),
-            folder: self.storage.shipped.then(|| self.storage.scratch.clone()).flatten(),
+            folder: self.storage.shipped(),
             doorway: self.doorway.as_ref().map(|doorway| doorway.name().to_owned()),
             task,
         };
@@ -367,14 +377,6 @@ impl Agent {
 
     fn left_pids(&self) -> Vec<i32> {
         self.left.iter().map(|pid| pid.as_raw_nonzero().get()).collect()
-    }
-}
-
-impl Drop for Agent {
-    fn drop(&mut self) {
-        if let Some(scratch) = &self.post.scratch {
-            let _ = std::fs::remove_dir_all(scratch);
-        }
     }
 }
 

@@ -9,30 +9,29 @@ use std::path::{Component, Path, PathBuf};
 
 use rustix::fs::{MemfdFlags, Mode, fchmod, memfd_create};
 
+use super::scratch::{Scratch, cache};
 use crate::Error;
 use crate::package::Package;
 use crate::wire::Attachment;
 
 /// Everything that was sent so far.
-#[derive(Default)]
 pub(super) struct Storage {
-    /// Where the package is, or will be once it is complete.
+    scratch: Scratch,
+    /// Where the package is, or will be once it is complete, and its hash.
     package: Option<(PathBuf, String)>,
-    /// Where it is meanwhile.
-    unfinished: Option<PathBuf>,
-    /// Where shipped files go.
-    pub(super) scratch: Option<PathBuf>,
-    pub(super) shipped: bool,
+    shipped: bool,
     payload: Option<File>,
     results: Vec<File>,
 }
 
 impl Storage {
-    /// Nothing yet; shipped files would go to `scratch`.
-    pub(super) fn new(scratch: Option<PathBuf>) -> Storage {
-        let mut storage = Storage::default();
-        storage.scratch = scratch;
-        storage
+    pub(super) fn new(scratch: Scratch) -> Storage {
+        Storage { scratch, package: None, shipped: false, payload: None, results: Vec::new() }
+    }
+
+    /// The folder that has what the user shipped, if anything came.
+    pub(super) fn shipped(&self) -> Option<PathBuf> {
+        self.shipped.then(|| self.scratch.shipped.clone())
     }
 
     /// Looks for a package: where Python has it anyway, or in the cache. Whether it has to be sent.
@@ -43,7 +42,7 @@ impl Storage {
         if is_it(Path::new(path)) {
             return Ok(false);
         }
-        let cached = cache()?.join(hash);
+        let cached = cache().join(hash);
         let wanted = !is_it(&cached);
         self.package = Some((cached, hash.to_owned()));
         Ok(wanted)
@@ -70,21 +69,18 @@ impl Storage {
                 };
                 payload.write_all(bytes).map_err(Error::system("keep the task in memory"))
             }
-            Attachment::Package => {
-                let folder = self.unfinished()?;
-                append(&folder, path, executable, bytes)
-            }
+            Attachment::Package => append(&self.scratch.package, path, executable, bytes),
             Attachment::Shipped => {
-                let folder = self.scratch.clone().ok_or(Error::NotWelcome)?;
                 self.shipped = true;
-                append(&folder, path, executable, bytes)
+                append(&self.scratch.shipped, path, executable, bytes)
             }
         }
     }
 
     /// All of the package is here: checks it, and gives it its name.
     pub(super) fn complete_package(&mut self) -> Result<(), Error> {
-        let (Some((folder, hash)), Some(unfinished)) = (&self.package, &self.unfinished) else {
+        let unfinished = &self.scratch.package;
+        let Some((folder, hash)) = self.package.as_ref().filter(|_| unfinished.is_dir()) else {
             return Ok(());
         };
         let problem = |source| Error::Store { path: folder.clone(), source };
@@ -100,7 +96,6 @@ impl Storage {
             }
             Err(source) => return Err(problem(source)),
         }
-        self.unfinished = None;
         Ok(())
     }
 
@@ -118,35 +113,12 @@ impl Storage {
     pub(super) fn results(&mut self) -> Vec<File> {
         std::mem::take(&mut self.results)
     }
-
-    /// Where the package is put together.
-    fn unfinished(&mut self) -> Result<PathBuf, Error> {
-        if let Some(folder) = &self.unfinished {
-            return Ok(folder.clone());
-        }
-        let (_, hash) = self.package.as_ref().ok_or(Error::NotWelcome)?;
-        let folder = cache()?.join(format!(".{hash}.{}", std::process::id()));
-        self.unfinished = Some(folder.clone());
-        Ok(folder)
-    }
 }
 
 impl Drop for Storage {
     fn drop(&mut self) {
-        if let Some(folder) = &self.unfinished {
-            let _ = fs::remove_dir_all(folder);
-        }
+        self.scratch.remove();
     }
-}
-
-/// Where packages are kept between jobs.
-fn cache() -> Result<PathBuf, Error> {
-    let base = std::env::var_os("XDG_CACHE_HOME").filter(|path| !path.is_empty()).map(PathBuf::from);
-    let home = || std::env::var_os("HOME").map(|home| PathBuf::from(home).join(".cache"));
-    let base = base.or_else(home).unwrap_or_else(std::env::temp_dir);
-    let folder = base.join("ronde").join("packages");
-    fs::create_dir_all(&folder).map_err(|source| Error::Store { path: folder.clone(), source })?;
-    Ok(folder)
 }
 
 /// Adds to a file below `folder`. Names that lead elsewhere are refused: they come from outside.
