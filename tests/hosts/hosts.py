@@ -87,9 +87,10 @@ class Hosts:
     """Some hosts on one network, as a context manager.
 
     `rate` limits each host's link both ways (for example "1gbit"; none means as fast
-    as the machine goes). `expose` names files and folders of this machine that the
-    hosts see read-only although /tmp, /run and other mounts are their own. `interfaces`
-    says which hosts call their link something else than eth0.
+    as the machine goes). The project and its Python are there on every host, wherever
+    they lie. `expose` names more files and folders of this machine, which the hosts see
+    read-only although /tmp, /run and other mounts are their own. `interfaces` says which
+    hosts call their link something else than eth0.
     """
 
     def __init__(
@@ -125,7 +126,7 @@ class Hosts:
         self._switch = _Holder("the switch", ["--net", "--pid"], ["-c", announce])
         for host in self.numbers():
             private = ["--net", "--mount", "--uts", "--ipc", "--pid", "--propagation", "private"]
-            script = [str(INIT), self.name(host), self._etc_hosts(), *self.expose]
+            script = [str(INIT), self.name(host), self._etc_hosts(), *self.expose, *_own_folders()]
             self._holders[host] = _Holder(self.name(host), private, script)
         self._switch.await_ready()
         switch = ["nsenter", f"--net=/proc/{self._switch.pid}/ns/net"]
@@ -244,6 +245,22 @@ class Hosts:
         if self._switch is not None:
             self._switch.close()
             self._switch = None
+
+
+def _own_folders() -> list[str]:
+    """Return what hosts must see of this project and its Python, where that is not a part of the root file system."""
+    repository = Path(__file__).resolve().parents[2]
+    wanted = sorted({repository, Path(sys.prefix).resolve(), Path(sys.base_prefix).resolve()})
+    found: list[Path] = []
+    for folder in wanted:
+        elsewhere = folder.stat().st_dev != Path("/").stat().st_dev or folder.parts[1:2] in (
+            ("tmp",),
+            ("run",),
+            ("dev",),
+        )
+        if elsewhere and not any(folder.is_relative_to(other) for other in found):
+            found.append(folder)
+    return [f"own:{folder}" for folder in found]
 
 
 def _require_root_and_tools() -> None:

@@ -1,7 +1,7 @@
 #!/bin/sh
 # The first process of a test host (see hosts.py), started in namespaces of its own:
 #
-#   init.sh NAME ETC_HOSTS [EXPOSED-PATH ...]
+#   init.sh NAME ETC_HOSTS [EXPOSED-PATH | own:FOLDER ...]
 #
 # Makes the host's root file system, says "ready" with the process number that the
 # outside knows it by, and then waits for the end of its standard input. When it
@@ -28,7 +28,17 @@ for own in dev/shm tmp run; do
     mount -t tmpfs tmpfs "$root/$own"
 done
 chmod 1777 "$root/dev/shm" "$root/tmp"
+number=0
 for path in "$@"; do
+    case "$path" in
+    own:*)
+        # As the rest of the root: what the host changes is its own.
+        path=${path#own:} number=$((number + 1))
+        mkdir -p "$stage/upper.$number" "$stage/work.$number" "$root$path"
+        mount -t overlay overlay -o "lowerdir=$path,upperdir=$stage/upper.$number,workdir=$stage/work.$number" "$root$path"
+        continue
+        ;;
+    esac
     if [ -d "$path" ]; then
         mkdir -p "$root$path"
     else
