@@ -136,7 +136,7 @@ NOISE = "echo 'Welcome to h2!'; printf 'no newline'; echo trouble >&2; head -c 1
 )
 def test_any_login_shell_will_do(hosts: SshHosts, shell: str, bashrc: str) -> None:
     if not hosts.path(2, shell).exists():
-        pytest.fail(f"{shell} is not installed: apt-get install {shell}")
+        pytest.fail(f"{shell} is not installed: apt-get install {Path(shell).name}")
     with troubles.login_shell(hosts, 2, shell, bashrc):
         done = run(hosts, *BOTH, "sh", "-c", "echo here")
     assert done.status == 0, done
