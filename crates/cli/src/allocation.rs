@@ -6,6 +6,7 @@
 use std::path::Path;
 
 use ronde_launch::Host;
+use ronde_rendezvous::tasks_per_node;
 
 use crate::problem::Problem;
 
@@ -93,7 +94,8 @@ pub(crate) fn slurm(var: impl Fn(&str) -> Option<String>) -> Result<Option<Alloc
     let slots = match var("SLURM_TASKS_PER_NODE") {
         Some(text) => {
             let bad = |problem| broken(format!("SLURM_TASKS_PER_NODE={text}: {problem}"));
-            let slots = repeated(&text).map_err(bad)?;
+            let slots = tasks_per_node(&text).filter(|slots| !slots.contains(&0));
+            let slots = slots.ok_or_else(|| bad("it is not understood".to_owned()))?;
             if slots.len() != names.len() {
                 return Err(bad(format!("it is for {} nodes, and there are {}", slots.len(), names.len())));
             }
@@ -103,22 +105,6 @@ pub(crate) fn slurm(var: impl Fn(&str) -> Option<String>) -> Result<Option<Alloc
     };
     let hosts = names.into_iter().zip(slots).map(|(name, slots)| Host { name, slots }).collect();
     Ok(Some(Allocation { system: SLURM, job: var("SLURM_JOB_ID").unwrap_or_else(|| "?".to_owned()), hosts }))
-}
-
-/// `4(x2),3` is 4, 4, 3.
-fn repeated(text: &str) -> Result<Vec<usize>, String> {
-    let mut all = Vec::new();
-    for part in text.trim().split(',') {
-        let bad = || format!("{part:?} is not understood");
-        let (count, times) = match part.split_once("(x") {
-            Some((count, rest)) => (count, rest.strip_suffix(')').ok_or_else(bad)?),
-            None => (part, "1"),
-        };
-        let count: usize = count.parse().ok().filter(|count| *count > 0).ok_or_else(bad)?;
-        let times: usize = times.parse().ok().filter(|times| *times <= MOST_HOSTS).ok_or_else(bad)?;
-        all.extend(std::iter::repeat_n(count, times));
-    }
-    Ok(all)
 }
 
 /// `gpu[01-03,7],login` is gpu01, gpu02, gpu03, gpu7, login.

@@ -13,7 +13,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
-use ronde_trust::{Role, Secret, prove_within};
+use ronde_trust::{Role, Secret, in_words, prove_within};
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 use serde::{Deserialize, Serialize};
 
@@ -236,19 +236,6 @@ fn reach(secret: &Secret, identity: u64, dial: &Dial, limit: Duration) -> Result
         fastest = fastest.min(began.elapsed());
     }
     Ok(fastest)
-}
-
-/// What kept a connection from being made, without the system's number for it.
-fn in_words(error: &io::Error) -> String {
-    let words = match error.kind() {
-        io::ErrorKind::TimedOut | io::ErrorKind::WouldBlock => "timed out",
-        io::ErrorKind::ConnectionRefused => "connection refused",
-        io::ErrorKind::ConnectionReset | io::ErrorKind::BrokenPipe => "the connection was reset",
-        io::ErrorKind::HostUnreachable => "no route to that host",
-        io::ErrorKind::NetworkUnreachable => "no route to that network",
-        _ => return error.to_string(),
-    };
-    words.to_owned()
 }
 
 #[cfg(test)]

@@ -28,6 +28,7 @@ mod wire;
 
 pub use client::Client;
 pub use error::Error;
+pub use foreign::tasks_per_node;
 pub use hosting::hosted_descriptors;
 pub use loss::Loss;
 pub use meeting::{Meeting, meet};

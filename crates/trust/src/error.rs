@@ -86,3 +86,16 @@ impl Error {
         }
     }
 }
+
+/// What kept a connection from being made, without the system's number for it.
+pub fn in_words(error: &io::Error) -> String {
+    let words = match error.kind() {
+        io::ErrorKind::TimedOut | io::ErrorKind::WouldBlock => "timed out",
+        io::ErrorKind::ConnectionRefused => "connection refused",
+        io::ErrorKind::ConnectionReset | io::ErrorKind::BrokenPipe => "the connection was reset",
+        io::ErrorKind::HostUnreachable => "no route to that host",
+        io::ErrorKind::NetworkUnreachable => "no route to that network",
+        _ => return error.to_string(),
+    };
+    words.to_owned()
+}

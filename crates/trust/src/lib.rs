@@ -15,7 +15,7 @@ mod sealed;
 mod secret;
 mod timed;
 
-pub use error::Error;
+pub use error::{Error, in_words};
 pub use handshake::{Role, prove};
 pub use sealed::{Duplicate, Sealed, SealedReader, SealedWriter};
 pub use secret::Secret;

@@ -8,7 +8,7 @@ use std::io::{self, Write};
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, TcpStream};
 use std::time::{Duration, Instant};
 
-use ronde_trust::{Role, prove_within};
+use ronde_trust::{Role, in_words, prove_within};
 
 use super::{HELLO, PURPOSE};
 use crate::error::{Error, Result};
@@ -108,17 +108,4 @@ fn attempt(
         error => Failure { reason: error.to_string(), last: !matches!(error, Trust::Truncated { .. }) },
     })?;
     Ok(stream)
-}
-
-/// What kept a connection from being made, without the system's number for it.
-fn in_words(error: &io::Error) -> String {
-    let words = match error.kind() {
-        io::ErrorKind::TimedOut | io::ErrorKind::WouldBlock => "timed out",
-        io::ErrorKind::ConnectionRefused => "connection refused",
-        io::ErrorKind::ConnectionReset | io::ErrorKind::BrokenPipe => "the connection was reset",
-        io::ErrorKind::HostUnreachable => "no route to that host",
-        io::ErrorKind::NetworkUnreachable => "no route to that network",
-        _ => return error.to_string(),
-    };
-    words.to_owned()
 }

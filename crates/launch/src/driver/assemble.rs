@@ -225,6 +225,9 @@ impl Driver {
                 for line in progress.plan.iter().flat_map(|plan| &plan.reasons) {
                     self.note(Talk::Verbose, || line.clone());
                 }
+                for line in progress.plan.iter().flat_map(|plan| &plan.warnings) {
+                    self.note(Talk::Sparing, || line.clone());
+                }
             }
         }
         if let Some(plan) = &progress.plan

@@ -5,7 +5,6 @@ use std::collections::HashMap;
 use std::net::TcpStream;
 
 use super::Driver;
-use crate::plan::Talk;
 use crate::wire::{Carried, Carrier, Destination, ToAgent};
 
 /// Connections that we open with an agent have this bit in their number, its own do not.
@@ -19,7 +18,6 @@ pub(super) struct Exchange {
     /// For those between ranks, the other side of each.
     across: HashMap<(usize, u32), (usize, u32)>,
     opened: u32,
-    told: bool,
 }
 
 impl Driver {
@@ -57,12 +55,6 @@ impl Driver {
     fn connect_across(&mut self, host: usize, id: u32, rank: usize) {
         if rank >= self.np() {
             return self.pass_on(host, id, Carried::End { id });
-        }
-        if !std::mem::replace(&mut self.exchange.told, true) {
-            let (one, other) = (&self.members[host].name, &self.plan.seats[rank].host);
-            self.note(Talk::Sparing, || {
-                format!("warning: {one} and {other} do not reach each other; what their ranks say goes through this machine, which is slow")
-            });
         }
         let other = self.plan.host_of(rank);
         let other_id = OURS | self.exchange.opened;

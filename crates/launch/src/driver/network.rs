@@ -17,6 +17,8 @@ pub(super) struct Choice {
     pub(super) variables: Vec<Vec<(String, String)>>,
     /// What was chosen, and why.
     pub(super) reasons: Vec<String>,
+    /// What the user should know in any case.
+    pub(super) warnings: Vec<String>,
 }
 
 /// Whom a host should try to reach, and where.
@@ -45,7 +47,11 @@ fn addresses_of(published: &str) -> Vec<SocketAddr> {
 /// Decides how hosts reach each other. A host alone needs nothing.
 pub(super) fn choose(members: &[Member]) -> Result<Choice, Error> {
     if members.len() < 2 {
-        return Ok(Choice { variables: vec![Vec::new(); members.len()], reasons: Vec::new() });
+        return Ok(Choice {
+            variables: vec![Vec::new(); members.len()],
+            reasons: Vec::new(),
+            warnings: Vec::new(),
+        });
     }
     let hosts: Vec<routes::Reachable> = members
         .iter()
@@ -65,7 +71,13 @@ pub(super) fn choose(members: &[Member]) -> Result<Choice, Error> {
             vec![(DATA_ADDRESS.to_owned(), ways.listen.to_string()), (ROUTES.to_owned(), ways.text())]
         })
         .collect();
-    Ok(Choice { variables, reasons: choice.lines })
+    let relayed = choice.relayed.iter().map(|(from, to)| {
+        let (one, other) = (&members[*from].name, &members[*to].name);
+        format!(
+            "warning: {one} and {other} do not reach each other; what their ranks say goes through this machine, which is slow"
+        )
+    });
+    Ok(Choice { variables, reasons: choice.lines, warnings: relayed.collect() })
 }
 
 /// The hosts, their ranks, their addresses, and how far they are from the first.

@@ -47,10 +47,13 @@ pub(crate) struct Carrier<T> {
     open: Arc<Mutex<HashMap<u32, Open>>>,
 }
 
+/// Forgotten once both directions have ended.
 struct Open {
     /// Takes bytes for our side; gone once the other side has ended.
     writer: Option<Sender<Vec<u8>>>,
     credit: Arc<Credit>,
+    /// Whether our own side has ended.
+    read_out: bool,
 }
 
 #[derive(Default)]
@@ -91,7 +94,8 @@ impl<T: From<Carried> + Serialize + Send + 'static> Carrier<T> {
         let (reading, writing) = (stream.try_clone()?, stream.try_clone()?);
         let (sender, receiver) = channel();
         let credit = Arc::new(Credit { left: Mutex::new(WINDOW), changed: Condvar::new() });
-        lock(&self.open).insert(id, Open { writer: Some(sender), credit: Arc::clone(&credit) });
+        lock(&self.open)
+            .insert(id, Open { writer: Some(sender), credit: Arc::clone(&credit), read_out: false });
         let outbox = self.outbox.clone();
         let written = move |bytes| outbox.send(Carried::Written { id, bytes }.into());
         thread::Builder::new()
@@ -123,6 +127,7 @@ impl<T: From<Carried> + Serialize + Send + 'static> Carrier<T> {
                 if let Some(one) = open.get_mut(&id) {
                     one.writer = None;
                 }
+                open.retain(|other, one| *other != id || !one.read_out);
             }
         }
         None
@@ -147,6 +152,11 @@ impl<T: From<Carried> + Serialize + Send + 'static> Carrier<T> {
             }
         }
         self.outbox.send_output(Carried::End { id }.into());
+        let mut open = lock(&self.open);
+        if let Some(one) = open.get_mut(&id) {
+            one.read_out = true;
+        }
+        open.retain(|other, one| *other != id || one.writer.is_some());
     }
 }
 

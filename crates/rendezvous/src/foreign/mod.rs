@@ -9,6 +9,8 @@ mod mpi;
 mod slurm;
 mod torch;
 
+pub use slurm::tasks_per_node;
+
 use crate::spec::{own_place, position, variable};
 use crate::{Error, Place};
 

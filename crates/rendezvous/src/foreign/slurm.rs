@@ -92,8 +92,8 @@ fn on_node(
     })
 }
 
-/// How many tasks each node has: `4(x2),3` is 4, 4 and 3.
-fn tasks_per_node(text: &str) -> Option<Vec<usize>> {
+/// How many tasks each node has, in Slurm's notation: `4(x2),3` is 4, 4 and 3. `None` if it is not that.
+pub fn tasks_per_node(text: &str) -> Option<Vec<usize>> {
     let mut counts = Vec::new();
     for part in text.split(',') {
         let (count, times) = match part.split_once("(x") {
