@@ -7,6 +7,7 @@ import os
 import sys
 import threading
 import time
+from collections.abc import Callable
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -15,6 +16,10 @@ from ronde import _core
 from ronde.exceptions import HorovodInternalError
 
 os.register_at_fork(after_in_child=_core.after_fork_in_child)
+
+# What fronts do before this process leaves its job: where a framework works in the background, the other ranks may wait
+# for what it has not sent yet.
+before_leaving: list[Callable[[], None]] = []
 
 # The thread that answers other ranks' questions, while there is a job.
 _answering: threading.Thread | None = None
@@ -93,6 +98,9 @@ def shutdown() -> None:
     False
     """
     global _answering
+    if _core.is_initialized():
+        for finish in before_leaving:
+            finish()
     if not _core.shutdown():
         # The answering thread ends with the call that this one interrupts.
         return

@@ -9,12 +9,15 @@ count of collectives that were given no name, and the names that optimizers have
 from __future__ import annotations
 
 import itertools
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from ronde import _core
 
 __all__ = ["ProcessSet", "add_process_set", "global_process_set", "remove_process_set"]
+
+# Told the number of a set when its count of unnamed collectives begins anew, by plug-ins that count theirs themselves.
+counted_elsewhere: list[Callable[[int], None]] = []
 
 
 def _rank_list(ranks: Any) -> list[int]:
@@ -50,6 +53,9 @@ class ProcessSet:
         """Count unnamed collectives from 0 again, as every member does at the moment the set is registered."""
         self.unnamed = itertools.count()
         self.names_of_optimizers: list[set[str]] = []
+        if self.process_set_id is not None:
+            for start_over in counted_elsewhere:
+                start_over(self.process_set_id)
 
     def _register(self, number: int) -> None:
         self.process_set_id = number

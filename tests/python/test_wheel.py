@@ -19,6 +19,7 @@ import ronde
 SYSTEM_LIBRARIES = re.compile(r"(libc|libm|libdl|libpthread|librt|libgcc_s|ld-linux-[a-z0-9-]+)\.so\.\d+")
 BINARIES = [
     "ronde/_core.abi3.so",
+    *(f"ronde-{ronde.__version__}.data/platlib/ronde/libronde_{name}.so" for name in ("tensorflow", "jax", "mxnet")),
     f"ronde-{ronde.__version__}.data/scripts/ronde",
     f"ronde-{ronde.__version__}.data/scripts/horovodrun",
 ]

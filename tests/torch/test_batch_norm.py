@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 import torch
-from together import on_ranks
 from torch import Tensor, nn
 
 import horovod.torch as hvd
+from together import on_ranks
 
 SHAPES = [(11, 4), (11, 4, 5), (11, 4, 3, 2), (11, 4, 3, 2, 2)]
 

@@ -6,7 +6,6 @@ from typing import Any
 
 import pytest
 import torch
-from together import on_ranks
 
 import horovod.torch as hvd
 from horovod.common.elastic import HostUpdateResult, ObjectState, notification_manager, run_fn
@@ -14,6 +13,7 @@ from horovod.common.exceptions import HorovodInternalError, HostsUpdatedInterrup
 from horovod.torch.elastic import ElasticSampler, TorchState
 from horovod.torch.elastic.state import StateHandler, get_handler_registry, set_handler_registry
 from models import assert_same_on_all_ranks, batches, loss_of, network
+from together import on_ranks
 
 
 def trained() -> tuple[Any, Any]:

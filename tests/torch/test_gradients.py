@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import torch
-from together import on_ranks
 from torch import Tensor
 
 import horovod.torch as hvd
+from together import on_ranks
 
 
 def leaf(*shape: int) -> Tensor:

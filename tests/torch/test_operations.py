@@ -6,10 +6,10 @@ import itertools
 from collections.abc import Iterator
 
 import torch
-from together import on_ranks
 from torch import Tensor
 
 import horovod.torch as hvd
+from together import on_ranks
 
 WHOLE = [torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64]
 REAL = [torch.float16, torch.bfloat16, torch.float32, torch.float64]

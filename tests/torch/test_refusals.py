@@ -13,11 +13,11 @@ from collections.abc import Callable
 
 import pytest
 import torch
-from together import on_ranks
 
 import horovod.torch as hvd
 from horovod.torch import HorovodInternalError
 from ranks import all_ranks_pass
+from together import on_ranks
 
 OPERATIONS: list[Callable[..., object]] = [
     lambda **k: hvd.allreduce(torch.ones(2), **k),

@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 import torch
-from together import on_ranks
 from torch import nn
 
 import horovod.torch as hvd
 from models import assert_same_on_all_ranks, batches, loss_of, network
+from together import on_ranks
 
 
 def scattered(model: nn.Module) -> nn.Module:

@@ -7,7 +7,6 @@ from typing import Any
 
 import pytest
 import torch
-from together import on_ranks
 from torch import nn
 
 import horovod.torch as hvd
@@ -22,6 +21,7 @@ from models import (
     train_together,
 )
 from ronde.torch import handles
+from together import on_ranks
 
 
 def momentum(parameters: Any) -> torch.optim.Optimizer:

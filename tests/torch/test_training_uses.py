@@ -10,12 +10,12 @@ from unittest import mock
 
 import pytest
 import torch
-from together import on_ranks
 from torch import Tensor, nn
 
 import horovod.torch as hvd
 from horovod.torch import sparse_allreduce_async as sparse
 from models import ROWS, assert_same, assert_same_on_all_ranks, batches, loss_of, network, own_part, train_alone
+from together import on_ranks
 
 
 def sgd(parameters: Any) -> torch.optim.Optimizer:

@@ -24,6 +24,7 @@ use crate::negotiation::Kind;
 use crate::network::Network;
 use crate::operation::{Finished, Operation, Submission, Tensor};
 use crate::seat::Seat;
+use crate::teller::Teller;
 
 type Result<T> = std::result::Result<T, Error>;
 
@@ -38,6 +39,7 @@ pub struct Engine {
     common: Arc<Common>,
     handles: Mutex<Handles>,
     next: AtomicU64,
+    teller: Arc<Teller>,
     // Dropped last: links say goodbye before the rendezvous is left.
     membership: Membership,
 }
@@ -76,7 +78,13 @@ impl Engine {
         let (place, fabric, membership) = job.into_parts();
         let everybody: Vec<usize> = (0..place.size).collect();
         let common = Common::new(fabric, place, settings, interrupted);
-        let engine = Engine { common, handles: Mutex::default(), next: AtomicU64::new(0), membership };
+        let engine = Engine {
+            common,
+            handles: Mutex::default(),
+            next: AtomicU64::new(0),
+            teller: Arc::default(),
+            membership,
+        };
         engine.common.open_set(WORLD, &everybody)?;
         engine.agree_on_static_sets(sets)?;
         for ranks in sets {
@@ -126,6 +134,25 @@ impl Engine {
         let handle = self.next.fetch_add(1, Ordering::Relaxed);
         self.handles().insert(handle, (seat, operation));
         Ok(handle)
+    }
+
+    /// Puts an operation in flight that nobody will wait for: `then` is called with how it ended, once, on a thread of its own.
+    /// It is not called if the operation is refused here.
+    ///
+    /// # Safety
+    /// As for [`submit`](Engine::submit), until `then` is called.
+    pub unsafe fn submit_then(
+        &self,
+        set: u32,
+        submission: Submission,
+        then: impl FnOnce(Result<Finished>) + Send + 'static,
+    ) -> Result<()> {
+        let seat = self.common.seat(set)?;
+        check(&seat, &submission)?;
+        self.teller.start()?;
+        let mut operation = Operation::new(submission);
+        operation.tell(Box::new(then), self.teller.clone());
+        seat.submit(Arc::new(operation))
     }
 
     /// Whether an operation is finished; true for handles nobody knows any more.
@@ -324,6 +351,7 @@ impl Engine {
             "Horovod has been shut down on this rank: shutdown() was called, or the script ended, with operations in flight"
                 .into(),
         ));
+        self.teller.stop();
         self.common.watch.stop();
     }
 

@@ -7,7 +7,8 @@
 //! | [`Network`] | what the launcher says about reaching other ranks, and where this one listens |
 //! | [`negotiation`] | the pure state machine: which requests meet, in which order they run, what is fused |
 //! | `seat` | this rank's seat in one process set: a thread, a control tree, a group, and one negotiation |
-//! | `operation`, `tickets`, `flag` | what was submitted, how the negotiation names it, and waiting for its end |
+//! | `operation`, `tickets` | what was submitted, and how the negotiation names it |
+//! | `flag`, `teller` | how callers learn of its end: they wait, or are told |
 //! | `execute` | an agreed batch becomes calls of the data plane |
 //! | [`device`] | the seam to devices: readiness and completion as events |
 //! | `common` | what all sets of a rank share: links, the table of sets, settings |
@@ -29,6 +30,7 @@ pub mod negotiation;
 mod network;
 mod operation;
 mod seat;
+mod teller;
 mod tickets;
 pub mod timeline;
 mod watch;

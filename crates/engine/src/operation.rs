@@ -13,6 +13,7 @@ use crate::device::Event;
 use crate::error::Error;
 use crate::flag::Flag;
 use crate::negotiation::{Device, GroupTag, Kind, Request};
+use crate::teller::{Teller, Then};
 
 /// A tensor as the caller gave it. Whoever submits it keeps the memory valid, and leaves it alone, until the
 /// operation is finished.
@@ -131,15 +132,15 @@ pub struct Finished {
     pub events: Vec<Arc<dyn Event>>,
 }
 
-#[derive(Debug)]
 struct Progress {
     /// Items that have not come to an end.
     left: usize,
     outcome: Result<Finished, Error>,
+    /// Whom to tell in the end, and by whom.
+    then: Option<(Then, Arc<Teller>)>,
 }
 
 /// See the module's text.
-#[derive(Debug)]
 pub(crate) struct Operation {
     pub(crate) what: Submission,
     /// The names of a group's members; empty where the operation is its only item.
@@ -162,8 +163,13 @@ impl Operation {
         if matches!(what.kind, Kind::Allgather | Kind::Alltoall) {
             finished.rows.resize_with(count, || None);
         }
-        let progress = Mutex::new(Progress { left: members.len().max(1), outcome: Ok(finished) });
+        let progress = Mutex::new(Progress { left: members.len().max(1), outcome: Ok(finished), then: None });
         Operation { what, members, closes_set: false, progress, done: Flag::default() }
+    }
+
+    /// Has `then` told by `teller` when the operation is over, which nobody waits for.
+    pub(crate) fn tell(&mut self, then: Then, teller: Arc<Teller>) {
+        self.progress().then = Some((then, teller));
     }
 
     /// The names of its items, under which they are in flight.
@@ -207,30 +213,39 @@ impl Operation {
 
     /// One item has come to its end. The first failure is the operation's.
     pub(crate) fn end_item(&self, failure: Option<&Error>) {
-        let over = {
+        let then = {
             let mut progress = self.progress();
             if let (Some(error), Ok(_)) = (failure, &progress.outcome) {
                 progress.outcome = Err(error.clone());
             }
             progress.left = progress.left.saturating_sub(1);
-            progress.left == 0
+            if progress.left > 0 {
+                return;
+            }
+            progress.then.take()
         };
-        if over {
-            self.done.raise();
-        }
+        self.end(then);
     }
 
     /// All items end at once.
     pub(crate) fn fail(&self, error: &Error) {
-        {
+        let then = {
             let mut progress = self.progress();
             if progress.left == 0 {
                 return;
             }
             progress.left = 0;
             progress.outcome = Err(error.clone());
-        }
+            progress.then.take()
+        };
+        self.end(then);
+    }
+
+    fn end(&self, then: Option<(Then, Arc<Teller>)>) {
         self.done.raise();
+        if let Some((then, teller)) = then {
+            teller.tell(then, self.outcome());
+        }
     }
 
     pub(crate) fn is_done(&self) -> bool {

@@ -65,6 +65,7 @@ pub(crate) fn describe_array(array: &Bound<'_, PyAny>) -> PyResult<Option<Descri
 
 /// DLPack's `DLTensor`.
 #[repr(C)]
+#[derive(Debug)]
 pub(crate) struct DlTensor {
     pub(crate) data: *mut c_void,
     pub(crate) device_type: i32,
@@ -76,6 +77,24 @@ pub(crate) struct DlTensor {
     pub(crate) shape: *const i64,
     pub(crate) strides: *const i64,
     pub(crate) byte_offset: u64,
+}
+
+/// Nothing, to be filled in.
+impl Default for DlTensor {
+    fn default() -> DlTensor {
+        DlTensor {
+            data: std::ptr::null_mut(),
+            device_type: 0,
+            device_id: 0,
+            dimensions: 0,
+            type_code: 0,
+            bits: 0,
+            lanes: 0,
+            shape: std::ptr::null(),
+            strides: std::ptr::null(),
+            byte_offset: 0,
+        }
+    }
 }
 
 /// DLPack's `DLManagedTensorVersioned` up to the tensor.
@@ -118,52 +137,88 @@ pub(crate) fn describe_dlpack(
         let tensor = unsafe { capsule.pointer_checked(Some(UNVERSIONED))?.cast::<DlTensor>().as_ref() };
         (tensor, true)
     };
-    if !HOST_MEMORY.contains(&tensor.device_type) {
+    if !tensor.is_in_host_memory() {
         return Err(PyValueError::new_err("the tensor is not in the memory of the CPU; move it there first"));
     }
-    let dtype = dtype_of(tensor)?;
-    let dimensions = usize::try_from(tensor.dimensions)?;
-    // SAFETY: `shape` and, where given, `strides` hold `dimensions` entries.
-    let (shape, strides) =
-        unsafe { (entries(tensor.shape, dimensions), entries(tensor.strides, dimensions)) };
+    let dtype = tensor.dtype().ok_or_else(|| dtype::unsupported(&tensor.type_name()))?;
+    // SAFETY: the tensor is as its library made it.
+    let (shape, plain) = unsafe { (tensor.shape(), tensor.is_in_plain_order()) };
     let shape = shape.iter().map(|&extent| usize::try_from(extent)).collect::<Result<Vec<_>, _>>()?;
-    let address = tensor.data as usize + tensor.byte_offset as usize;
-    let plain = strides.is_empty() || in_plain_order(&shape, strides);
-    Ok((address, shape, dtype as u8, writable, plain))
+    Ok((tensor.address(), shape, dtype as u8, writable, plain))
 }
 
-fn dtype_of(tensor: &DlTensor) -> PyResult<DType> {
-    let kind = match tensor.type_code {
-        0 => "int",
-        1 => "uint",
-        2 => "float",
-        4 => "bfloat",
-        5 => "complex",
-        6 if tensor.bits == 8 => return Ok(DType::Bool),
-        _ => "opaque",
-    };
-    let name = format!("{kind}{}", tensor.bits);
-    if tensor.lanes == 1 {
-        dtype::of_name(&name)
-    } else {
-        Err(dtype::unsupported(&format!("{name}x{}", tensor.lanes)))
+impl DlTensor {
+    /// Where the first element lies.
+    pub(crate) fn address(&self) -> usize {
+        self.data as usize + self.byte_offset as usize
     }
-}
 
-/// Whether strides (in elements) are those of rows one after the other. Dimensions of one element
-/// may have any.
-fn in_plain_order(shape: &[usize], strides: &[i64]) -> bool {
-    if shape.contains(&0) {
-        return true;
+    /// Whether the CPU reads and writes its memory.
+    pub(crate) fn is_in_host_memory(&self) -> bool {
+        HOST_MEMORY.contains(&self.device_type)
     }
-    let mut expected = 1;
-    for (&extent, &stride) in shape.iter().zip(strides).rev() {
-        if extent != 1 && stride != expected {
-            return false;
+
+    /// The type of the elements, if it is known here.
+    pub(crate) fn dtype(&self) -> Option<DType> {
+        match (self.type_code, self.bits, self.lanes) {
+            (0, 8, 1) => Some(DType::I8),
+            (0, 16, 1) => Some(DType::I16),
+            (0, 32, 1) => Some(DType::I32),
+            (0, 64, 1) => Some(DType::I64),
+            (1, 8, 1) => Some(DType::U8),
+            (1, 16, 1) => Some(DType::U16),
+            (2, 16, 1) => Some(DType::F16),
+            (2, 32, 1) => Some(DType::F32),
+            (2, 64, 1) => Some(DType::F64),
+            (4, 16, 1) => Some(DType::BF16),
+            (6, 8, 1) => Some(DType::Bool),
+            _ => None,
         }
-        expected *= extent as i64;
     }
-    true
+
+    fn type_name(&self) -> String {
+        let kind = match self.type_code {
+            0 => "int",
+            1 => "uint",
+            2 => "float",
+            4 => "bfloat",
+            5 => "complex",
+            6 => "bool",
+            _ => "opaque",
+        };
+        let lanes = if self.lanes == 1 { String::new() } else { format!("x{}", self.lanes) };
+        format!("{kind}{}{lanes}", self.bits)
+    }
+
+    /// Extents.
+    ///
+    /// # Safety
+    /// The tensor is as its library made it, and lives as long as `'a`.
+    pub(crate) unsafe fn shape<'a>(&self) -> &'a [i64] {
+        // SAFETY: by DLPack there are so many entries.
+        unsafe { entries(self.shape, usize::try_from(self.dimensions).unwrap_or(0)) }
+    }
+
+    /// Whether rows lie one after the other. Dimensions of one element may have any stride.
+    ///
+    /// # Safety
+    /// The tensor is as its library made it.
+    pub(crate) unsafe fn is_in_plain_order(&self) -> bool {
+        // SAFETY: by DLPack there are so many entries; strides may be missing.
+        let (shape, strides) =
+            unsafe { (self.shape(), entries(self.strides, usize::try_from(self.dimensions).unwrap_or(0))) };
+        if strides.is_empty() || shape.contains(&0) {
+            return true;
+        }
+        let mut expected = 1;
+        for (&extent, &stride) in shape.iter().zip(strides).rev() {
+            if extent != 1 && stride != expected {
+                return false;
+            }
+            expected *= extent;
+        }
+        true
+    }
 }
 
 /// The numbers of an array in a foreign struct; none for a null pointer.

@@ -8,7 +8,7 @@ use ronde_engine::Error;
 pyo3::import_exception!(ronde.exceptions, HorovodInternalError);
 pyo3::import_exception!(ronde.exceptions, InitializationError);
 
-const NO_JOB: &str = "Horovod has not been initialized; use hvd.init().";
+pub(crate) const NO_JOB: &str = "Horovod has not been initialized; use hvd.init().";
 
 /// What a failed call of the engine raises.
 pub(crate) fn raise(failure: &Error) -> PyErr {
@@ -43,8 +43,13 @@ pub(crate) fn no_job() -> PyErr {
 
 /// Anything asked in a child that was forked after `init`.
 pub(crate) fn forked(parent: u32) -> PyErr {
-    HorovodInternalError::new_err(format!(
+    HorovodInternalError::new_err(forked_text(parent))
+}
+
+/// What is said there.
+pub(crate) fn forked_text(parent: u32) -> String {
+    format!(
         "this process was forked from process {parent} after ronde.init(), and only that one is a \
          rank of the job; fork before ronde.init(), or start children with the \"spawn\" method"
-    ))
+    )
 }

@@ -3,13 +3,16 @@
 //!
 //! Glue without logic. [`describe`] turns an array into (address, shape, type); [`operations`] takes such numbers and puts
 //! operations in flight in the engine of this process, which [`session`] holds; [`outcome`] waits and hands results over;
-//! [`tensors`] does both for the plainest of PyTorch's tensors, [`pending`] keeps tensors alive meanwhile; [`error`] is the one place where a failure becomes a Python exception. Which arrays are accepted and what kind of
+//! [`tensors`] does both for the plainest of PyTorch's tensors, [`pending`] keeps tensors alive meanwhile; [`bridge`] lets plug-ins
+//! of other frameworks do it without Python; [`error`] is the one place where a failure becomes a Python exception. Which arrays are accepted and what kind of
 //! array comes back is decided in `python/ronde`. The module is private to the package: its functions trust the addresses they
 //! get.
 
+mod bridge;
 mod describe;
 mod dtype;
 mod error;
+mod exchange;
 mod operations;
 mod outcome;
 mod pending;
@@ -23,6 +26,8 @@ mod _core {
     use pyo3::prelude::*;
     use pyo3::types::PyTuple;
 
+    #[pymodule_export]
+    use super::bridge::bridge_table;
     #[pymodule_export]
     use super::describe::{describe_array, describe_dlpack};
     #[pymodule_export]

@@ -63,14 +63,11 @@ fn hand_over(py: Python<'_>, rows: Rows) -> PyResult<(Py<PyAny>, Py<PyTuple>)> {
         tensor: DlTensor {
             data: rows.buffer.as_ptr().cast(),
             device_type: CPU,
-            device_id: 0,
             dimensions: 1,
             type_code: UNSIGNED,
             bits: 8,
             lanes: 1,
-            shape: std::ptr::null(),
-            strides: std::ptr::null(),
-            byte_offset: 0,
+            ..DlTensor::default()
         },
         manager: std::ptr::null_mut(),
         deleter: Some(delete),

@@ -219,9 +219,28 @@ pub(crate) fn current() -> PyResult<Arc<Engine>> {
 }
 
 fn running(missing: impl FnOnce() -> PyErr) -> PyResult<Arc<Engine>> {
+    engine().map_err(|absent| match absent {
+        Absent::NoJob => missing(),
+        Absent::Forked(parent) => error::forked(parent),
+    })
+}
+
+/// Why there is no engine to call.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum Absent {
+    #[error("{}", error::NO_JOB)]
+    NoJob,
+    #[error("{}", error::forked_text(*.0))]
+    Forked(u32),
+}
+
+/// The engine, for threads that know nothing of the interpreter.
+pub(crate) fn engine() -> Result<Arc<Engine>, Absent> {
     let slot = locked(&RUNNING);
-    let running = slot.as_ref().ok_or_else(missing)?;
-    running.check_process()?;
+    let running = slot.as_ref().ok_or(Absent::NoJob)?;
+    if running.is_inherited() {
+        return Err(Absent::Forked(running.process));
+    }
     Ok(Arc::clone(&running.engine))
 }
 

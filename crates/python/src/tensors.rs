@@ -1,7 +1,7 @@
 //! Starts operations on PyTorch's tensors without the interpreter in between, where a tensor can be taken as it is.
 //!
-//! Asking a tensor for its type, place and address is most of what starting a small operation costs. `python/ronde/torch`
-//! does all that a tensor may need (copies, devices, refusals) and asks here first whether it needs nothing of the sort.
+//! Asking a tensor for its type, place and address is most of what starting a small operation costs, unless PyTorch has the
+//! interface of [`exchange`](crate::exchange). `python/ronde/torch` does all that a tensor may need (copies, devices, refusals) and asks here first whether it needs nothing of the sort.
 //! PyTorch is never linked to: the front hands over its classes and constants once, as objects to compare with.
 
 use pyo3::ffi;
@@ -10,6 +10,7 @@ use pyo3::types::{PyString, PyTuple};
 use ronde_collective::types::DType;
 use ronde_engine::{Handle, Kind, Submission, Tensor};
 
+use crate::exchange::Exchange;
 use crate::{dtype, operations, pending};
 
 /// What tells a plain tensor: dense, contiguous, in the memory of the CPU, of a known type and of no class that could
@@ -17,6 +18,7 @@ use crate::{dtype, operations, pending};
 #[pyclass(frozen)]
 pub(crate) struct PlainTensors {
     classes: Vec<Py<PyAny>>,
+    exchange: Option<Exchange>,
     strided: Py<PyAny>,
     dtypes: Vec<(Py<PyAny>, DType)>,
     is_contiguous: Py<PyAny>,
@@ -36,6 +38,7 @@ impl PlainTensors {
         let base = classes.first().map_or_else(|| py.None(), |class| class.clone_ref(py));
         let dtypes = dtypes.into_iter().map(|(object, code)| Ok((object, dtype::of_code(code)?)));
         Ok(PlainTensors {
+            exchange: Exchange::of(base.bind(py)),
             strided,
             dtypes: dtypes.collect::<PyResult<_>>()?,
             is_contiguous: base.getattr(py, "is_contiguous")?,
@@ -75,11 +78,25 @@ impl PlainTensors {
 impl PlainTensors {
     /// Where a tensor lies, if it is plain.
     fn read(&self, tensor: &Bound<'_, PyAny>) -> PyResult<Option<Tensor>> {
-        let py = tensor.py();
         let class = tensor.get_type();
         if !self.classes.iter().any(|known| class.is(known)) {
             return Ok(None);
         }
+        match &self.exchange {
+            Some(exchange) => Ok(exchange.view(tensor).and_then(|view| {
+                let dtype = view.dtype().filter(|_| view.is_in_host_memory())?;
+                // SAFETY: PyTorch has just filled it in, and nothing changes the tensor meanwhile.
+                let (shape, is_plain) = unsafe { (view.shape(), view.is_in_plain_order()) };
+                let shape = shape.iter().map(|&extent| extent as u64).collect();
+                is_plain.then(|| in_place(view.address(), shape, dtype))
+            })),
+            None => self.ask(tensor),
+        }
+    }
+
+    /// The same, by asking the tensor attribute by attribute.
+    fn ask(&self, tensor: &Bound<'_, PyAny>) -> PyResult<Option<Tensor>> {
+        let py = tensor.py();
         let given = tensor.getattr(pyo3::intern!(py, "dtype"))?;
         let Some(dtype) = self.dtypes.iter().find(|(known, _)| given.is(known)).map(|(_, dtype)| *dtype)
         else {
@@ -94,14 +111,13 @@ impl PlainTensors {
         let extents = tensor.getattr(pyo3::intern!(py, "shape"))?.cast_into::<PyTuple>()?;
         let shape = extents.iter_borrowed().map(pyo3::Borrowed::extract).collect::<PyResult<Vec<u64>>>()?;
         let address: usize = call(&self.data_ptr, tensor)?.extract()?;
-        Ok(Some(Tensor {
-            source: address as *const u8,
-            target: address as *mut u8,
-            shape,
-            dtype,
-            ready: None,
-        }))
+        Ok(Some(in_place(address, shape, dtype)))
     }
+}
+
+/// A tensor that takes its own result.
+fn in_place(address: usize, shape: Vec<u64>, dtype: DType) -> Tensor {
+    Tensor { source: address as *const u8, target: address as *mut u8, shape, dtype, ready: None }
 }
 
 /// Calls a method, found once for all, without making an object of its being bound to the tensor.

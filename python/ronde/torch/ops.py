@@ -88,6 +88,11 @@ def allreduce_async_(
 ) -> int:
     """Start a reduction in place: the tensor must be left alone until ``synchronize`` and holds the result then."""
     op = Average if op is None and average is None else reduction(op, average, process_set)
+    number = process_set.process_set_id
+    if name is not None and number is not None:
+        started = _allreduce_plain(tensor, name, op, prescale_factor, postscale_factor, number, 0, False)
+        if started is not None:
+            return started
     return start_allreduce(tensor, True, name, op, prescale_factor, postscale_factor, process_set)
 
 

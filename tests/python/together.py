@@ -1,8 +1,9 @@
-"""Runs many checks in few jobs: importing PyTorch takes longer than most of them do.
+"""Runs many checks in few jobs: importing a framework takes longer than most of them do.
 
 ``@on_ranks(2, 3)`` makes a test of a function that every rank of a job of 2, and of one of 3, calls. All selected
-tests of a size run in one job, one after the other. A check that fails ends its job, since the other ranks cannot be
-in step any more; the checks after it go into another.
+tests of a folder and size run in one job, one after the other. A check that fails ends its job, since the other ranks
+cannot be in step any more; the checks after it go into another. A module ``prepare`` in the folder of the tests says
+what a rank does first (``prepare.once()``) and before each check (``prepare.each()``).
 
 The other half of this file is what the ranks run: ``python together.py CHECK...``.
 """
@@ -23,7 +24,7 @@ from ranks import launch
 
 HERE = Path(__file__).parent
 
-# Generous: the machine may be busy, and torch.compile is slow.
+# Generous: the machine may be busy, and compiling graphs is slow.
 JOB_TIMEOUT = 600.0
 
 
@@ -35,7 +36,7 @@ def on_ranks(*sizes: int) -> Callable[[Callable[[], None]], Callable[..., None]]
 
         @pytest.mark.parametrize("size", sizes)
         def test(size: int, request: pytest.FixtureRequest) -> None:
-            report = _results(request.session, size)[name]
+            report = _results(request.session, request.path.parent, size)[name]
             if report is not None:
                 pytest.fail(report, pytrace=False)
 
@@ -48,27 +49,29 @@ def on_ranks(*sizes: int) -> Callable[[Callable[[], None]], Callable[..., None]]
     return decorate
 
 
-# What came of each check, by size of the job: nothing to report, or what went wrong.
-_reports: dict[int, dict[str, str | None]] = {}
+# What came of each check, by folder and size of the job: nothing to report, or what went wrong.
+_reports: dict[tuple[Path, int], dict[str, str | None]] = {}
 
 
-def _results(session: pytest.Session, size: int) -> dict[str, str | None]:
-    if size not in _reports:
+def _results(session: pytest.Session, folder: Path, size: int) -> dict[str, str | None]:
+    if (folder, size) not in _reports:
         wanted = [
             f"{item.module.__name__}:{item.originalname}"
             for item in session.items
             if isinstance(item, pytest.Function)
             and hasattr(item.function, "check")
+            and item.path.parent == folder
             and item.callspec.params["size"] == size
         ]
-        _reports[size] = _run_all(wanted, size)
-    return _reports[size]
+        _reports[folder, size] = _run_all(wanted, folder, size)
+    return _reports[folder, size]
 
 
-def _run_all(checks: list[str], size: int) -> dict[str, str | None]:
+def _run_all(checks: list[str], folder: Path, size: int) -> dict[str, str | None]:
     reports: dict[str, str | None] = {}
+    variables = {"HOROVOD_ELASTIC": "", "PYTHONPATH": os.pathsep.join([str(folder), str(HERE)])}
     while checks:
-        job = launch(size, [sys.executable, str(HERE / "together.py"), *checks], JOB_TIMEOUT, HOROVOD_ELASTIC="")
+        job = launch(size, [sys.executable, str(HERE / "together.py"), *checks], JOB_TIMEOUT, **variables)
         passed = [_passed(job.lines_of(rank)) for rank in range(size)]
         reports.update((check, None) for check in checks if all(check in ranks for ranks in passed))
         left = [check for check in checks if check not in reports]
@@ -86,25 +89,26 @@ def _passed(lines: list[str]) -> set[str]:
 
 def run_checks(names: list[str]) -> None:
     """Call the checks, as a rank; the first that fails ends this process, and with it the job."""
-    import torch
+    import prepare
 
-    import horovod.torch as hvd
+    import ronde
+    from ronde._basics import basics
 
-    torch.set_num_threads(1)
-    hvd.init(process_sets="dynamic")
+    prepare.once()
+    basics.init(process_sets="dynamic")
     for name in names:
         module, _, function = name.partition(":")
-        torch.manual_seed(1234)
+        prepare.each()
         try:
-            hvd.barrier()
+            ronde.barrier()
             getattr(importlib.import_module(module), function).check()
         except BaseException:
             traceback.print_exc()
             print(f"{name} failed on rank {os.environ['HOROVOD_RANK']}", flush=True)
             os._exit(1)
         print(json.dumps({"passed": name}), flush=True)
-    hvd.barrier()
-    hvd.shutdown()
+    ronde.barrier()
+    ronde.shutdown()
 
 
 if __name__ == "__main__":
