@@ -1,0 +1,184 @@
+"""The interface that scripts and other packages rely on: names, arguments, defaults, modules."""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+import subprocess
+import sys
+import textwrap
+
+import pytest
+
+import horovod.mxnet as hvd
+
+REDUCTION = (
+    "average=None, name=None, priority=0, prescale_factor=1.0, postscale_factor=1.0, process_set=GLOBAL, op=None"
+)
+SCATTER = "op=AVERAGE, name=None, priority=0, process_set=GLOBAL, prescale_factor=1.0, postscale_factor=1.0"
+SIGNATURES = {
+    "init": "comm=None, process_sets=None",
+    **dict.fromkeys(
+        [
+            "shutdown",
+            "is_initialized",
+            "rank",
+            "size",
+            "local_rank",
+            "local_size",
+            "cross_rank",
+            "cross_size",
+            "stop_timeline",
+            "mpi_threads_supported",
+            "mpi_enabled",
+            "mpi_built",
+            "gloo_enabled",
+            "gloo_built",
+            "nccl_built",
+            "ddl_built",
+            "ccl_built",
+            "cuda_built",
+            "rocm_built",
+        ],
+        "",
+    ),
+    "start_timeline": "file_path, mark_cycles=False",
+    "ProcessSet": "ranks_or_comm",
+    "add_process_set": "process_set",
+    "remove_process_set": "process_set",
+    "allreduce": f"tensor, {REDUCTION}",
+    "allreduce_": f"tensor, {REDUCTION}",
+    "grouped_allreduce": f"tensors, {REDUCTION}",
+    "grouped_allreduce_": f"tensors, {REDUCTION}",
+    "allgather": "tensor, name=None, priority=0, process_set=GLOBAL",
+    "grouped_allgather": "tensors, name=None, priority=0, process_set=GLOBAL",
+    "broadcast": "tensor, root_rank, name=None, priority=0, process_set=GLOBAL",
+    "broadcast_": "tensor, root_rank, name=None, priority=0, process_set=GLOBAL",
+    "alltoall": "tensor, splits=None, name=None, priority=0, process_set=GLOBAL",
+    "reducescatter": f"tensor, {SCATTER}",
+    "grouped_reducescatter": f"tensors, {SCATTER}",
+    "DistributedOptimizer": "optimizer, gradient_predivide_factor=1.0, num_groups=0, process_set=GLOBAL",
+    "DistributedTrainer": "params, optimizer, optimizer_params=None, compression=NONE, gradient_predivide_factor=1.0, "
+    "prefix=None, num_groups=0, process_set=GLOBAL",
+    "broadcast_parameters": "params, root_rank=0, prefix=None",
+    "broadcast_object": "obj, root_rank=0, name=None",
+    "allgather_object": "obj, name=None",
+}
+OTHERS = {"Average", "Sum", "Adasum", "Min", "Max", "Product", "Compression", "global_process_set"}
+
+
+def signature(function: object) -> str:
+    """Write down arguments and defaults, without types."""
+    words = {id(hvd.global_process_set): "GLOBAL", id(hvd.Compression.none): "NONE"}
+    parts = []
+    for parameter in inspect.signature(function).parameters.values():  # type: ignore[arg-type]
+        default = parameter.default
+        shown = words.get(id(default), "AVERAGE" if parameter.name == "op" and default == 0 else repr(default))
+        parts.append(parameter.name if default is parameter.empty else f"{parameter.name}={shown}")
+    return ", ".join(parts)
+
+
+def test_there_are_48_names() -> None:
+    assert len(hvd.__all__) == 48
+    assert set(hvd.__all__) == SIGNATURES.keys() | OTHERS
+    for name in hvd.__all__:
+        assert getattr(hvd, name) is getattr(importlib.import_module("ronde.mxnet"), name)
+
+
+@pytest.mark.parametrize("name", SIGNATURES)
+def test_arguments_and_defaults(name: str) -> None:
+    assert signature(getattr(hvd, name)) == SIGNATURES[name]
+
+
+def test_constants() -> None:
+    assert [hvd.Average, hvd.Sum, hvd.Adasum, hvd.Min, hvd.Max, hvd.Product] == [0, 1, 2, 3, 4, 5]
+    assert (hvd.mpi_built(), hvd.mpi_enabled(), hvd.gloo_built(), hvd.gloo_enabled()) == (False, False, True, True)
+    assert (hvd.nccl_built(), hvd.ddl_built(), hvd.ccl_built(), hvd.rocm_built()) == (0, False, False, False)
+
+
+@pytest.mark.parametrize(
+    ("module", "names"),
+    [
+        ("horovod.mxnet.mpi_ops", "allreduce_ allgather broadcast rank size is_homogeneous Average init ProcessSet"),
+        ("horovod.mxnet.compression", "Compression Compressor NoneCompressor FP16Compressor"),
+        ("horovod.mxnet.functions", "broadcast_object allgather_object"),
+    ],
+)
+def test_modules_that_other_packages_import(module: str, names: str) -> None:
+    found = importlib.import_module(module)
+    assert [name for name in names.split() if not hasattr(found, name)] == []
+
+
+def test_user_written_compressors() -> None:
+    from horovod.mxnet.compression import Compressor
+
+    with pytest.raises(NotImplementedError):
+        Compressor.compress(None)
+    with pytest.raises(NotImplementedError):
+        Compressor.decompress(None, None)
+
+
+DOCUMENTED = [
+    "ronde.mxnet",
+    "ronde.mxnet.functions",
+    "ronde.mxnet.ops",
+    "ronde.mxnet.optimizer",
+    "ronde.mxnet.parameters",
+    "ronde.mxnet.trainer",
+]
+
+
+def test_examples_in_docstrings_run() -> None:
+    # In a process of its own, since it is in a job of size 1 afterwards.
+    run(
+        f"""
+        import doctest, importlib, sys
+        for name in {DOCUMENTED!r}:
+            result = doctest.testmod(importlib.import_module(name))
+            if result.failed or not result.attempted:
+                sys.exit(f"{{name}}: {{result}}")
+        """
+    )
+
+
+def test_without_mxnet_the_import_says_what_to_install() -> None:
+    run(
+        """
+        import sys
+        sys.modules["mxnet"] = None
+        try:
+            import horovod.mxnet
+        except ImportError as error:
+            assert "pip install 'mxnet==1.9.1'" in str(error), error
+        else:
+            sys.exit("no ImportError")
+        """
+    )
+
+
+def test_with_a_numpy_that_is_too_new_the_import_says_so() -> None:
+    run(
+        """
+        import sys, numpy
+        # NumPy 1.24 has taken this away.
+        del numpy.__deprecated_attrs__["bool"]
+        try:
+            import horovod.mxnet
+        except ImportError as error:
+            assert "numpy<1.24" in str(error) and "bool" in str(error), error
+        else:
+            sys.exit("no ImportError")
+        """
+    )
+
+
+def run(script: str) -> None:
+    done = subprocess.run(
+        [sys.executable, "-W", "ignore", "-c", textwrap.dedent(script)],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout
