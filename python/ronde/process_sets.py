@@ -50,9 +50,13 @@ class ProcessSet:
         self._start_over()
 
     def _start_over(self) -> None:
-        """Count unnamed collectives from 0 again, as every member does at the moment the set is registered."""
-        self.unnamed = itertools.count()
+        """Be as on every other member at the moment the set is registered."""
         self.names_of_optimizers: list[set[str]] = []
+        self.count_anew()
+
+    def count_anew(self) -> None:
+        """Count unnamed collectives from 0 again, at a moment when every member does."""
+        self.unnamed = itertools.count()
         if self.process_set_id is not None:
             for start_over in counted_elsewhere:
                 start_over(self.process_set_id)

@@ -367,6 +367,14 @@ def test_join_contributes_zeros_and_names_the_last() -> None:
     assert hvd.allreduce(torch.ones(1), op=hvd.Sum).item() == size
 
 
+@on_ranks(2, 3)
+def test_operations_without_a_name_pair_up_again_after_a_join() -> None:
+    for _ in range(hvd.rank()):
+        hvd.allreduce(torch.ones(1))
+    hvd.join()
+    assert hvd.allreduce(torch.ones(1), op=hvd.Sum).item() == hvd.size()
+
+
 @on_ranks(3)
 def test_unnamed_operations_of_a_set_do_not_disturb_the_count_of_others() -> None:
     pair = hvd.add_process_set([0, 2])

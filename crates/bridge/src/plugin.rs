@@ -177,6 +177,17 @@ impl Engine {
         })
     }
 
+    /// Tells the other ranks that a call, which they wait for, will not come from this one. Read of the request are its kind, set
+    /// and name; it is of so many tensors, which need not be there.
+    pub fn fault(self, request: &Request<'_>, tensors: usize, text: &str) {
+        with_call(&Request { tensors: &[], ..*request }, |call| {
+            // SAFETY: the call and the text live until this returns; of the tensors only the number is read.
+            unsafe {
+                (self.table.fault)(&RawCall { tensors_len: tensors, ..*call }, text.as_ptr(), text.len())
+            };
+        });
+    }
+
     /// This process' place; `None` if it is in no job.
     pub fn place(self) -> Option<Place> {
         let mut place = Place::default();

@@ -167,6 +167,9 @@ pub struct Table {
     pub submit: unsafe extern "C" fn(call: *const RawCall, done: Done, context: *mut c_void),
     /// Does a call and waits for it. `done` is called once, on the calling thread, before this function returns.
     pub run: unsafe extern "C" fn(call: *const RawCall, done: Done, context: *mut c_void),
+    /// Tells the other ranks that a call, which they wait for, will not come from this one, and why (UTF-8). Read of the call are
+    /// its kind, set, name and number of tensors.
+    pub fault: unsafe extern "C" fn(call: *const RawCall, text: *const u8, text_len: usize),
     /// This process' place; false if it is in no job.
     pub place: unsafe extern "C" fn(place: *mut Place) -> bool,
     /// How many ranks a process set has. Negative: -1 no job, -3 no such set.

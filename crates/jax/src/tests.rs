@@ -82,6 +82,8 @@ fn given<T: Copy>(values: &[T]) -> RawRows {
 
 unsafe extern "C" fn submit(_: *const RawCall, _: Done, _: *mut c_void) {}
 
+unsafe extern "C" fn fault(_: *const RawCall, _: *const u8, _: usize) {}
+
 unsafe extern "C" fn place(_: *mut Place) -> bool {
     true
 }
@@ -98,8 +100,17 @@ extern "C" fn set_rank(_: u32) -> i32 {
 /// Leaks: the memory is a test's, and of no type that this could know.
 unsafe extern "C" fn release(_: *mut c_void) {}
 
-static TABLE: Table =
-    Table { version: VERSION, submit, run, place, set_size, set_included: set_size, set_rank, release };
+static TABLE: Table = Table {
+    version: VERSION,
+    submit,
+    run,
+    fault,
+    place,
+    set_size,
+    set_included: set_size,
+    set_rank,
+    release,
+};
 
 /// An attribute, and what it points to.
 enum Value {

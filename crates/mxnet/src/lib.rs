@@ -15,7 +15,6 @@
 //! | [`operation`] | a collective in MXNet's queue |
 //! | [`turns`] | those of one name, one after the other |
 //! | [`completion`] | telling MXNet how it ended |
-//! | [`skipped`] | those that MXNet does not run |
 //! | [`pending`] | waiting for all of them |
 
 mod array;
@@ -23,7 +22,6 @@ mod completion;
 mod library;
 mod operation;
 mod pending;
-mod skipped;
 mod turns;
 
 use std::ffi::{CStr, c_char, c_int};
@@ -34,7 +32,6 @@ use ronde_bridge::{Engine, Kind, ReduceOp, Table};
 
 use crate::library::{Handle, Library};
 use crate::operation::{Operation, Surroundings, Wanted};
-use crate::skipped::Listener;
 
 static ENGINE: OnceLock<Engine> = OnceLock::new();
 static SURROUNDINGS: OnceLock<Surroundings> = OnceLock::new();
@@ -67,12 +64,6 @@ pub unsafe extern "C" fn ronde_mxnet_open(path: *const c_char, naive: bool) -> b
         SURROUNDINGS.get_or_init(|| Surroundings { library, engine, naive });
         true
     })
-}
-
-/// Says whom to tell of operations that MXNet skips: a function that any thread may call, or null for nobody.
-#[unsafe(no_mangle)]
-pub extern "C" fn ronde_mxnet_tell_skipped(listener: Option<Listener>) {
-    skipped::listen(listener);
 }
 
 /// Puts a collective with given outputs into MXNet's queue. 0, or -1 with a message in MXNet's last error.

@@ -16,8 +16,8 @@ use ronde_bridge::{Cause, DType, Engine, Failure, Kind, ReduceOp, Request, Tenso
 use crate::array::{Array, distinct};
 use crate::completion::{Completion, text_of};
 use crate::library::{Context, Handle, Library};
+use crate::pending;
 use crate::turns::Turn;
-use crate::{pending, skipped};
 
 /// MXNet's number for operations that take the threads, and the queue by priority, meant for communication.
 static PRIORITIZED: c_int = 3;
@@ -137,10 +137,15 @@ impl Operation {
         status
     }
 
-    /// Has Python tell the other ranks, which wait for this operation, that it will not come.
+    /// Tells the other ranks, which wait for this operation, that it will not come.
     fn tell_others(&self) {
         let wanted = &self.wanted;
-        skipped::tell(wanted.set, wanted.kind, &wanted.name, self.parts.len());
+        let request = Request { set: wanted.set, ..Request::new(wanted.kind, &wanted.name, &[]) };
+        let text = format!(
+            "\"{}\" has nothing to send, because an operation of MXNet before it failed",
+            wanted.name
+        );
+        self.surroundings.engine.fault(&request, self.parts.len(), &text);
     }
 
     fn run(&self, completion: Completion) {

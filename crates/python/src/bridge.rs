@@ -14,7 +14,7 @@ use ronde_engine::{Buffer, Engine, Error, Finished, Kind, Rows, Submission, Tens
 use crate::session;
 
 static TABLE: Table =
-    Table { version: VERSION, submit, run, place, set_size, set_included, release, set_rank };
+    Table { version: VERSION, submit, run, fault, place, set_size, set_included, release, set_rank };
 
 /// The address of the engine's functions, for a plug-in library.
 #[pyfunction]
@@ -143,6 +143,18 @@ unsafe extern "C" fn run(call: *const RawCall, done: Done, context: *mut c_void)
         Ok(engine.wait(handle)?.unwrap_or_default())
     });
     Listener { done, context }.told(outcome);
+}
+
+unsafe extern "C" fn fault(call: *const RawCall, text: *const u8, text_len: usize) {
+    let Ok(engine) = session::engine() else { return };
+    // SAFETY: the call, its name and the text are valid while this runs.
+    let (call, name, text) =
+        unsafe { (&*call, slice((*call).name, (*call).name_len), slice(text, text_len)) };
+    if let Ok(kind) = kind_of(call.kind) {
+        let (name, text) = (String::from_utf8_lossy(name), String::from_utf8_lossy(text));
+        // Refused where the set itself is the trouble: then there is nobody to tell.
+        let _ = engine.submit_fault(call.set, kind, &name, call.tensors_len, &text);
+    }
 }
 
 /// A call as the engine takes it.

@@ -6,8 +6,6 @@ was pushed before and concerns the same arrays runs before it, what is pushed af
 
 from __future__ import annotations
 
-import atexit
-import contextlib
 import ctypes
 import os
 import time
@@ -16,28 +14,22 @@ from typing import Any
 
 from mxnet.base import _LIB, check_call
 
-from ronde import _core, _job, _plugin
-from ronde.exceptions import HorovodInternalError
+from ronde import _job, _plugin
 
 __all__ = ["ALLREDUCE", "BROADCAST", "REDUCESCATTER", "push"]
 
 # The collectives that are given their outputs, by the numbers of `crates/bridge`.
 ALLREDUCE, BROADCAST, REDUCESCATTER = 0, 2, 4
-_NAMES = {ALLREDUCE: "allreduce", BROADCAST: "broadcast", REDUCESCATTER: "reducescatter"}
 
 # How long a rank that leaves waits, at most, for the next of its operations to end.
 _PATIENCE_SECONDS = 30.0
 _GLANCE_SECONDS = 0.2
-
-_Listener = ctypes.CFUNCTYPE(None, ctypes.c_uint32, ctypes.c_int, ctypes.c_char_p, ctypes.c_size_t)
 
 
 def _load() -> ctypes.CDLL:
     library = _plugin.attach("mxnet")
     library.ronde_mxnet_open.argtypes = [ctypes.c_char_p, ctypes.c_bool]
     library.ronde_mxnet_open.restype = ctypes.c_bool
-    library.ronde_mxnet_tell_skipped.argtypes = [_Listener]
-    library.ronde_mxnet_tell_skipped.restype = None
     library.ronde_mxnet_drain.argtypes = [ctypes.c_double]
     library.ronde_mxnet_drain.restype = ctypes.c_size_t
     library.ronde_mxnet_push.argtypes = [
@@ -61,19 +53,6 @@ def _load() -> ctypes.CDLL:
 
 
 _library = _load()
-
-
-@_Listener
-def _tell_others(process_set: int, kind: int, name: bytes, tensors: int) -> None:
-    """Make an operation fail on the other ranks that MXNet has skipped here, since what it reads was not computed."""
-    message = f'"{name.decode()}" has nothing to send, because an operation of MXNet before it failed'
-    with contextlib.suppress(HorovodInternalError, ValueError):
-        _core.enqueue_fault(process_set, _NAMES[kind], name.decode(), message, tensors)
-
-
-_library.ronde_mxnet_tell_skipped(_tell_others)
-# MXNet's threads outlive the interpreter.
-atexit.register(_library.ronde_mxnet_tell_skipped, _Listener())
 
 
 def _finish() -> None:

@@ -255,6 +255,8 @@ def join(device: int = -1) -> int:
     """
     del device
     last: int = _core.wait(_core.enqueue_join("join.noname", True))
+    # Ranks that joined later have called more operations; from here on all count alike again.
+    global_process_set.count_anew()
     return last
 
 

@@ -93,6 +93,7 @@ impl Collective {
         let (engine, mut held) = match prepared {
             Ok(prepared) => prepared,
             Err(refusal) => {
+                self.tell_others(&name, context, &refusal);
                 context.fail(&refusal.of(self.op));
                 // SAFETY: TensorFlow's own callback, which is alive.
                 return unsafe { run_done(callback) };
@@ -127,6 +128,15 @@ impl Collective {
         };
         // SAFETY: `held` keeps the memory until the closure has run.
         unsafe { engine.submit(&request, then) };
+    }
+
+    /// Has the other ranks fail as well, which would wait for this one otherwise.
+    fn tell_others(&self, name: &str, context: Context, refusal: &Refusal) {
+        if let Ok(engine) = engine() {
+            let tensors = if self.grouped { context.inputs() } else { 1 };
+            let request = Request { set: self.set, ..Request::new(self.kind, name, &[]) };
+            engine.fault(&request, usize::try_from(tensors).unwrap_or(1), refusal.text());
+        }
     }
 
     fn prepare(&self, engine: Engine, context: Context) -> Result<Held, Refusal> {

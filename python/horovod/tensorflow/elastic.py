@@ -1,0 +1,13 @@
+"""Elastic training with TensorFlow."""
+
+from ronde.tensorflow.elastic import (
+    TensorFlowKerasState,
+    TensorFlowState,
+    run,
+)
+
+__all__ = [
+    "TensorFlowKerasState",
+    "TensorFlowState",
+    "run",
+]

@@ -1,0 +1,219 @@
+"""The interface that scripts and other packages rely on: names, arguments, defaults, modules."""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+import subprocess
+import sys
+import textwrap
+
+import pytest
+import tensorflow as tf
+
+import horovod.tensorflow as hvd
+
+DEVICES = "device_dense='', device_sparse='', compression=NONE"
+REDUCTION = "op=None, prescale_factor=1.0, postscale_factor=1.0"
+GRADIENTS = (
+    "sparse_as_dense=False, op=AVERAGE, gradient_predivide_factor=1.0, num_groups=0, groups=None, process_set=GLOBAL"
+)
+PLACED = "name=None, ignore_name_scope=False, process_set=GLOBAL"
+SIGNATURES = {
+    "init": "comm=None, process_sets=None",
+    **dict.fromkeys(
+        [
+            "shutdown",
+            "is_initialized",
+            "rank",
+            "size",
+            "local_rank",
+            "local_size",
+            "cross_rank",
+            "cross_size",
+            "is_homogeneous",
+            "stop_timeline",
+            "mpi_threads_supported",
+            "mpi_enabled",
+            "mpi_built",
+            "gloo_enabled",
+            "gloo_built",
+            "nccl_built",
+            "ddl_built",
+            "ccl_built",
+            "cuda_built",
+            "rocm_built",
+            "join",
+        ],
+        "",
+    ),
+    "start_timeline": "file_path, mark_cycles=False",
+    "ProcessSet": "ranks_or_comm",
+    "add_process_set": "process_set",
+    "remove_process_set": "process_set",
+    "allreduce": f"tensor, average=None, {DEVICES}, {REDUCTION}, name=None, process_set=GLOBAL, "
+    "ignore_name_scope=False",
+    "grouped_allreduce": f"tensors, average=None, {DEVICES}, {REDUCTION}, process_set=GLOBAL, ignore_name_scope=False, "
+    "name=None",
+    "reducescatter": "tensor, device_dense='', compression=NONE, op=AVERAGE, name=None, process_set=GLOBAL, "
+    "ignore_name_scope=False, prescale_factor=1.0, postscale_factor=1.0",
+    "grouped_reducescatter": "tensors, device_dense='', compression=NONE, op=AVERAGE, process_set=GLOBAL, "
+    "prescale_factor=1.0, postscale_factor=1.0",
+    "allgather": f"tensor, {PLACED}",
+    "grouped_allgather": f"tensors, {PLACED}",
+    "broadcast": f"tensor, root_rank, {PLACED}",
+    "broadcast_": "variables, root_rank, name=None, process_set=GLOBAL",
+    "alltoall": f"tensor, splits=None, {PLACED}",
+    "size_op": "process_set_id=0, name=None",
+    "local_size_op": "name=None",
+    "rank_op": "name=None",
+    "local_rank_op": "name=None",
+    "process_set_included_op": "process_set_id=0, name=None",
+    "broadcast_variables": "variables, root_rank, process_set=GLOBAL, inplace=False",
+    "broadcast_object": "obj, root_rank=0, session=None, name=None, process_set=GLOBAL",
+    "broadcast_object_fn": "root_rank=0, session=None, name=None, process_set=GLOBAL",
+    "allgather_object": "obj, session=None, name=None, process_set=GLOBAL",
+    "broadcast_global_variables": "root_rank",
+    "DistributedOptimizer": f"optimizer, name=None, use_locking=False, {DEVICES}, sparse_as_dense=False, "
+    "backward_passes_per_step=1, op=AVERAGE, gradient_predivide_factor=1.0, average_aggregated_gradients=False, "
+    "num_groups=0, groups=None, process_set=GLOBAL, scale_local_gradients=True",
+    "DistributedGradientTape": f"gradtape, {DEVICES}, {GRADIENTS}, scale_local_gradients=True",
+    "PartialDistributedGradientTape": f"gradtape, {DEVICES}, {GRADIENTS}, local_layers=None, "
+    "scale_local_gradients=True",
+    "SyncBatchNormalization": "fused=False, kwargs",
+    "handle_average_backwards_compatibility": "op, average",
+    "check_num_rank_power_of_2": "num_rank",
+    "vars_to_refs": "vars",
+    "refs_to_vars": "refs",
+    "gpu_available": "ext_base_name, verbose=False",
+    "LocalGradientAggregationHelper": "backward_passes_per_step, allreduce_func, sparse_as_dense, "
+    "average_aggregated_gradients, rank, optimizer_type, process_set=GLOBAL, scale_local_gradients=True, name=''",
+}
+OTHERS = {"Average", "Sum", "Adasum", "Min", "Max", "Product", "Compression", "elastic", "global_process_set"}
+
+
+def signature(function: object) -> str:
+    """Write down arguments and defaults, without types."""
+    words = {id(hvd.global_process_set): "GLOBAL", id(hvd.Compression.none): "NONE"}
+    parts = []
+    for parameter in inspect.signature(function).parameters.values():  # type: ignore[arg-type]
+        default = parameter.default
+        shown = words.get(id(default), "AVERAGE" if parameter.name == "op" and default == 0 else repr(default))
+        parts.append(parameter.name if default is parameter.empty else f"{parameter.name}={shown}")
+    return ", ".join(parts)
+
+
+def test_there_are_64_names_and_the_hook() -> None:
+    names = set(hvd.__all__)
+    if hasattr(tf.compat.v1.train, "SessionRunHook"):
+        names.remove("BroadcastGlobalVariablesHook")
+        assert signature(hvd.BroadcastGlobalVariablesHook) == "root_rank, device=''"
+        assert issubclass(hvd.BroadcastGlobalVariablesHook, tf.compat.v1.train.SessionRunHook)
+    assert len(names) == 64
+    assert names == SIGNATURES.keys() | OTHERS
+    for name in hvd.__all__:
+        assert getattr(hvd, name) is getattr(importlib.import_module("ronde.tensorflow"), name) or name == "elastic"
+    for module in (hvd, importlib.import_module("ronde.tensorflow")):
+        with pytest.raises(AttributeError, match="no attribute 'nonsense'"):
+            module.nonsense  # noqa: B018
+
+
+@pytest.mark.parametrize("name", SIGNATURES)
+def test_arguments_and_defaults(name: str) -> None:
+    assert signature(getattr(hvd, name)) == SIGNATURES[name]
+
+
+def test_constants() -> None:
+    assert [hvd.Average, hvd.Sum, hvd.Adasum, hvd.Min, hvd.Max, hvd.Product] == [0, 1, 2, 3, 4, 5]
+    assert (hvd.mpi_built(), hvd.mpi_enabled(), hvd.gloo_built(), hvd.gloo_enabled()) == (False, False, True, True)
+    assert hvd.handle_average_backwards_compatibility(None, None) == hvd.Average
+    assert hvd.gpu_available("tensorflow") is False
+
+
+@pytest.mark.parametrize(
+    ("module", "names"),
+    [
+        ("horovod.tensorflow.mpi_ops", "allgather alltoall broadcast broadcast_ join rank size size_op Average init"),
+        ("horovod.tensorflow.compression", "Compression Compressor NoneCompressor FP16Compressor"),
+        (
+            "horovod.tensorflow.functions",
+            "broadcast_object broadcast_object_fn broadcast_variables allgather_object",
+        ),
+        ("horovod.tensorflow.gradient_aggregation", "LocalGradientAggregationHelper"),
+        ("horovod.tensorflow.gradient_aggregation_eager", "LocalGradientAggregationHelperEager"),
+        ("horovod.tensorflow.sync_batch_norm", "SyncBatchNormalization"),
+        ("horovod.tensorflow.elastic", "run TensorFlowState TensorFlowKerasState"),
+        ("horovod.tensorflow.util", "vars_to_refs refs_to_vars _executing_eagerly"),
+    ],
+)
+def test_modules_that_other_packages_import(module: str, names: str) -> None:
+    found = importlib.import_module(module)
+    assert [name for name in names.split() if not hasattr(found, name)] == []
+
+
+DOCUMENTED = [
+    "ronde._objects",
+    "ronde.tensorflow",
+    "ronde.tensorflow.elastic",
+    "ronde.tensorflow.functions",
+    "ronde.tensorflow.naming",
+    "ronde.tensorflow.ops",
+    "ronde.tensorflow.reductions",
+    "ronde.tensorflow.references",
+    "ronde.tensorflow.sync_batch_norm",
+    "ronde.tensorflow.tape",
+]
+
+
+def test_examples_in_docstrings_run() -> None:
+    # In a process of its own, since it is in a job of size 1 afterwards.
+    script = f"""
+        import doctest, importlib, sys
+        for name in {DOCUMENTED!r}:
+            result = doctest.testmod(importlib.import_module(name))
+            if result.failed or not result.attempted:
+                sys.exit(f"{{name}}: {{result}}")
+    """
+    done = run(script)
+    assert done.returncode == 0, done.stdout
+
+
+def test_without_tensorflow_the_import_says_what_to_install() -> None:
+    script = """
+        import sys
+        sys.modules["tensorflow"] = None
+        try:
+            import horovod.tensorflow
+        except ImportError as error:
+            assert "pip install tensorflow" in str(error)
+        else:
+            sys.exit("no ImportError")
+    """
+    done = run(script)
+    assert done.returncode == 0, done.stdout
+
+
+def test_importing_does_not_import_keras() -> None:
+    script = """
+        import sys, time
+        import tensorflow
+        before, start = set(sys.modules), time.perf_counter()
+        import horovod.tensorflow
+        print(f"importing horovod.tensorflow took {1000 * (time.perf_counter() - start):.0f} ms")
+        more = {name for name in set(sys.modules) - before if name.split(".")[0] in ("keras", "tf_keras")}
+        assert not more, sorted(more)
+    """
+    done = run(script)
+    assert done.returncode == 0, done.stdout
+    print(done.stdout)
+
+
+def run(script: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(script)],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        timeout=300,
+        check=False,
+    )
