@@ -13,42 +13,48 @@ WHEEL := dist/ronde-$(VERSION)-cp39-abi3-$(TAG)_$(shell uname -m).whl
 SOURCES := $(shell find crates python -type f ! -name '*.pyc' ! -path '*/tests/*') \
 	Cargo.toml Cargo.lock pyproject.toml README.md LICENSE tools/build-wheel tools/requirements-build.txt
 
-.PHONY: help demo demo-torch wheel test test-fast test-launch test-slurm test-images test-torch test-kills lint \
-	kill-campaign bench bench-net bench-torch bench-horovod bench-launch clean
+.PHONY: help demo demo-torch wheel test test-fast test-launch test-slurm test-images test-torch test-frameworks \
+	test-kills lint kill-campaign bench bench-net bench-torch bench-horovod bench-tensorflow bench-launch clean
 
-TORCH_ENVS := target/env/torch-newest/.installed target/env/torch-oldest/.installed
+# Environments, each with a framework or two of one version: tools/requirements-NAME.txt. `make test` has the newest.
+NEWEST := torch-newest tensorflow-newest jax-newest mxnet
+FRAMEWORKS := $(NEWEST) torch-oldest $(addprefix tensorflow-,2.19 2.18 2.15 2.13) keras-torch keras-jax
+installed = $(patsubst %,target/env/%/.installed,$(1))
 
 help: ## list these targets
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-16s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
-demo: target/env/demo/.installed ## train a small network over two ranks on this machine
+demo: $(call installed,demo) ## train a small network over two ranks on this machine
 	PATH="$(CURDIR)/target/env/demo/bin:$$PATH" ronde run -np 2 python examples/digits.py
 
-demo-torch: target/env/torch-newest/.installed ## the same with PyTorch (downloads 0.5 GB once)
+demo-torch: $(call installed,torch-newest) ## the same with PyTorch (downloads 0.5 GB once)
 	PATH="$(CURDIR)/target/env/torch-newest/bin:$$PATH" ronde run -np 2 python examples/torch_digits.py
 
 wheel: $(WHEEL) ## build the wheel into dist/
 
-test: lint $(WHEEL) target/env/test/.installed $(TORCH_ENVS) ## run all checks and tests
-	tools/test all
+test: lint $(WHEEL) $(call installed,test $(NEWEST)) ## run all checks and tests, on the newest of each framework
+	tools/test all $(NEWEST)
 
-test-fast: $(WHEEL) target/env/test/.installed target/env/torch-newest/.installed ## run the tests that take minutes at most
+test-fast: $(WHEEL) $(call installed,test torch-newest) ## run the tests that take minutes at most
 	tools/test fast
 
-test-launch: $(WHEEL) target/env/test/.installed ## run the launcher's tests, on hosts made of namespaces (root)
+test-launch: $(WHEEL) $(call installed,test) ## run the launcher's tests, on hosts made of namespaces (root)
 	tools/test launch
 
-test-slurm: $(WHEEL) target/env/test/.installed ## run jobs that a real srun starts, on hosts made of namespaces (root)
+test-slurm: $(WHEEL) $(call installed,test) ## run jobs that a real srun starts, on hosts made of namespaces (root)
 	tools/test slurm
 
-test-kills: $(WHEEL) target/env/test/.installed ## kill processes of jobs on many hosts at random, KILLS times (root)
+test-kills: $(WHEEL) $(call installed,test) ## kill processes of jobs on many hosts at random, KILLS times (root)
 	tools/test kills $(or $(KILLS),200)
 
-test-images: $(WHEEL) target/env/test/.installed ## build the container images and run them under Docker daemons of their own (root)
+test-images: $(WHEEL) $(call installed,test) ## build the container images and run them under Docker daemons of their own (root)
 	target/env/test/bin/python -m pytest tests/images
 
-test-torch: $(TORCH_ENVS) ## run the tests that need PyTorch, on the oldest and the newest
-	tools/test torch
+test-torch: $(call installed,torch-newest torch-oldest) ## run the tests that need PyTorch, on the oldest and the newest
+	tools/test frameworks torch-newest torch-oldest
+
+test-frameworks: $(call installed,$(FRAMEWORKS)) ## run the tests that need a framework, on all versions (gets 4 GB once); FRAMEWORKS=mxnet names some
+	tools/test frameworks $(FRAMEWORKS)
 
 lint: ## check formatting, lints, types and licenses
 	tools/lint
@@ -67,6 +73,9 @@ bench-torch: ## compare training with PyTorch over two ranks with DDP and Gloo
 
 bench-horovod: ## the same, with upstream Horovod beside it (builds it once, ten minutes)
 	bench/run torch --horovod $(ARGS)
+
+bench-tensorflow: ## compare training with TensorFlow over two ranks with MultiWorkerMirroredStrategy
+	bench/run tensorflow $(ARGS)
 
 bench-launch: ## compare starting jobs on ssh hosts, and their output, with mpirun and horovodrun (root)
 	bench/run launch --horovod $(ARGS)

@@ -25,6 +25,8 @@ TENSOR = "tensor"
 DDP = "DDP with Gloo"
 HOROVOD = "Horovod 0.28.1"
 NO_EXCHANGE = "without exchange"
+MIRRORED = "MultiWorkerMirroredStrategy"
+TENSORFLOW = "import tensorflow"
 TIME_WAITED = "time waited"
 RONDE_FIRST = "ronde, Python, first start"
 RONDE_TORCH = "ronde, torch"
@@ -48,6 +50,7 @@ class Measure(enum.Enum):
     SHARE = "the floor's time over ours, of 1; more is better"
     BYTES = "bytes on the host's link over the floor's; 1 is right"
     BEYOND = "bytes beyond theirs; less is better"
+    ADDED = "our time, which comes on top of theirs; less is better"
 
 
 @dataclass(frozen=True)
@@ -148,6 +151,29 @@ TRAINING: tuple[Aim, ...] = (
     Aim(WAITING, (4,), RONDE, HOROVOD, Measure.WITHIN),
 )
 TRAINING_RANKS = 2
+
+TAPE_STEP = "step with ResNet-50's gradients, TensorFlow"
+KERAS_RESNET_STEP = "Keras' ResNet-50, whole step"
+IMPORT = "import horovod.tensorflow"
+
+# What `--only` takes for training with TensorFlow; training_tf/works.py does the works of these names.
+TENSORFLOW_SECTIONS = {
+    "tape": TAPE_STEP,
+    "resnet": KERAS_RESNET_STEP,
+}
+# The remaining part, which has no ranks.
+TENSORFLOW_IMPORT = "import"
+
+# Keras' convolutions have biases.
+_KERAS_RESNET = (4 * 25_583_592,)
+
+TENSORFLOW_TRAINING: tuple[Aim, ...] = (
+    Aim(TAPE_STEP, _RESNET, RONDE, MIRRORED, Measure.FASTER, 1),
+    Aim(TAPE_STEP, _RESNET, RONDE, NO_EXCHANGE, Measure.WITHIN),
+    Aim(KERAS_RESNET_STEP, _KERAS_RESNET, RONDE, MIRRORED, Measure.FASTER, 1),
+    Aim(KERAS_RESNET_STEP, _KERAS_RESNET, RONDE, NO_EXCHANGE, Measure.WITHIN),
+)
+IMPORT_AIM = Aim(IMPORT, (0,), RONDE, TENSORFLOW, Measure.ADDED, 50e3)
 
 # What `--only` takes for launchers: starts of jobs, the ranks' output, and the launcher's memory while nobody reads it.
 LAUNCH_PARTS = ("start", "output", "memory")

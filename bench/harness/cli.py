@@ -9,7 +9,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from harness import environment, printing, starts
+from harness import environment, printing, starts, training_tensorflow
 from harness.aims import (
     IN_HOST_RANKS,
     IN_HOST_SECTIONS,
@@ -19,6 +19,8 @@ from harness.aims import (
     MIB,
     OVERSUBSCRIBED,
     RONDE_PYTHON,
+    TENSORFLOW_IMPORT,
+    TENSORFLOW_SECTIONS,
     TRAINING_RANKS,
     TRAINING_SECTIONS,
 )
@@ -87,7 +89,7 @@ def _parser() -> argparse.ArgumentParser:
 
     commands = parser.add_subparsers(title="commands", metavar="")
     everything = commands.add_parser(
-        "all", parents=[common], help="host, memory, torch, and net and launch where root allows it"
+        "all", parents=[common], help="host, memory, torch, tensorflow, and net and launch where root allows it"
     )
     everything.set_defaults(act=_all, ranks=IN_HOST_RANKS, sizes=[], only=[], case=[], python=None, horovod=False)
     everything.set_defaults(hosts=list(LAUNCH_HOSTS))
@@ -114,6 +116,15 @@ def _parser() -> argparse.ArgumentParser:
     torch.add_argument("--horovod", action="store_true", help="also measure upstream Horovod, compiled on first use")
     torch.set_defaults(act=_torch)
 
+    tensorflow = commands.add_parser(
+        "tensorflow", parents=[common], help="training with TensorFlow, ranks on this machine; its import"
+    )
+    tensorflow.add_argument("--ranks", type=int, default=TRAINING_RANKS)
+    parts = sorted([*TENSORFLOW_SECTIONS, TENSORFLOW_IMPORT])
+    tensorflow.add_argument("--only", choices=parts, nargs="+", default=[], help="only these parts")
+    tensorflow.add_argument("--python", type=Path, help="the interpreter with TensorFlow (made on first use otherwise)")
+    tensorflow.set_defaults(act=_tensorflow)
+
     launch = commands.add_parser("launch", parents=[common], help="starting jobs, and their output; starts need root")
     launch.add_argument("--hosts", type=int, nargs="+", default=list(LAUNCH_HOSTS), help="on so many ssh hosts")
     launch.add_argument("--only", choices=LAUNCH_PARTS, nargs="+", default=[], help="only these parts")
@@ -131,6 +142,7 @@ def _all(options: argparse.Namespace, report: Report) -> None:
     _host(options, report)
     _memory(options, report)
     _torch(options, report)
+    _tensorflow(options, report)
     if os.geteuid() == 0:
         _net(options, report)
         _launch(options, report)
@@ -173,6 +185,17 @@ def _torch(options: argparse.Namespace, report: Report) -> None:
     effort = _effort(options, QUICK_TRAINING if options.quick else TRAINING)
     works = options.only or list(TRAINING_SECTIONS)
     training(report, ours, python, upstream, works, options.ranks, effort.rounds, effort.seconds)
+
+
+def _tensorflow(options: argparse.Namespace, report: Report) -> None:
+    ours, python = _ours(options, need_package=True), options.python or environment.peer_python("tensorflow-newest")
+    effort = _effort(options, QUICK_TRAINING if options.quick else TRAINING)
+    parts = options.only or [*TENSORFLOW_SECTIONS, TENSORFLOW_IMPORT]
+    works = [part for part in parts if part != TENSORFLOW_IMPORT]
+    training_tensorflow.training(report, ours, python, works, options.ranks, effort.rounds, effort.seconds)
+    if TENSORFLOW_IMPORT in parts:
+        # A process takes seconds, and the figure is small beside what disturbs it.
+        training_tensorflow.imports(report, ours, python, 3 * effort.rounds)
 
 
 def _launch(options: argparse.Namespace, report: Report) -> None:

@@ -1,7 +1,7 @@
 """What a benchmark needs before it can start: peers, and our own binaries.
 
-The peers' Python (numpy and torch for the CPU) is the environment that the tests with
-the newest PyTorch have too (tools/python-env). Upstream Horovod is compiled once, for
+The peers' Python (numpy and torch for the CPU, or TensorFlow) is the environment that the tests
+with the newest PyTorch or TensorFlow have too (tools/python-env). Upstream Horovod is compiled once, for
 the oldest. What is made here is kept in the user's cache, under a temporary name that
 is renamed when it works, so that an interrupted set-up is never taken for a finished
 one. Our own side is built from this tree unless the caller names files.
@@ -76,7 +76,7 @@ def cache_dir() -> Path:
 
 @functools.cache
 def peer_python(name: str = "torch-newest") -> Path:
-    """Return the interpreter of an environment with numpy and torch, made on first use (0.5 GB to download)."""
+    """Return the interpreter of an environment with a framework, made on first use (0.5 GB to download)."""
     made = _run([ROOT / "tools" / "python-env", name], env={"PYTHON": sys.executable}, keep_output=True)
     return Path(made.strip()) / "bin" / "python"
 
@@ -172,6 +172,9 @@ def _unpacked_wheel(wheel: Path | None) -> Path:
     if not target.exists():
         with _made_whole(target) as scratch, zipfile.ZipFile(wheel) as archive:
             archive.extractall(scratch)
+            # An installer puts these among the modules: the libraries that frameworks load.
+            for libraries in scratch.glob("ronde-*.data/platlib"):
+                shutil.copytree(libraries, scratch, dirs_exist_ok=True)
     return target
 
 

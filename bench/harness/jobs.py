@@ -57,13 +57,16 @@ def run_ronde(ground: Ground, layout: Layout, ours: OurBinaries, command: Sequen
                 "HOROVOD_CROSS_SIZE": str(place.cross_size),
                 "HOROVOD_HOSTNAME": f"h{place.host}",
             }
-            if ours.package is not None:
-                env["PYTHONPATH"] = f"{BENCH}{os.pathsep}{ours.package}"
-            return env
+            return {**env, **_package(ours)}
 
         places = layout.places()
         processes = [ground.popen(place.host, command, environment(place)) for place in places]
         return _collect(f"ronde ({command[0]})", processes)
+
+
+def run_alone(ground: Ground, ours: OurBinaries, command: Sequence[object]) -> list[Line]:
+    """Run a command as a single process that is part of no job, with our Python package on its path."""
+    return _collect(f"{command[0]}", [ground.popen(1, command, _package(ours))])
 
 
 def run_gloo(ground: Ground, layout: Layout, python: Path, seconds: float, sizes: Sequence[int]) -> list[Line]:
@@ -90,6 +93,20 @@ def run_torch(who: str, ground: Ground, layout: Layout, command: Sequence[object
             },
         )
         for place in layout.places()
+    ]
+    return _collect(who, processes)
+
+
+def run_workers(who: str, ground: Ground, layout: Layout, command: Sequence[object]) -> list[Line]:
+    """Run any command as workers that tf.distribute can bring together, with TF_CONFIG to tell each its place."""
+    places = layout.places()
+    workers = [f"{ground.address(place.host)}:{ground.free_port()}" for place in places]
+
+    def config(place: Place) -> str:
+        return json.dumps({"cluster": {"worker": workers}, "task": {"type": "worker", "index": place.rank}})
+
+    processes = [
+        ground.popen(place.host, command, {"PYTHONPATH": str(BENCH), "TF_CONFIG": config(place)}) for place in places
     ]
     return _collect(who, processes)
 
@@ -126,6 +143,11 @@ def stream_speed(ground: Ground, python: Path, seconds: float) -> float:
     sender = ground.popen(1, [*module, "send", ground.address(2), words[1], "--seconds", seconds], env)
     lines = _collect("the plain stream", [receiver, sender])
     return float(lines[0]["bytes_per_second"])
+
+
+def _package(ours: OurBinaries) -> dict[str, str]:
+    """Return what lets Python find our package, if there is one, and the programs of this benchmark."""
+    return {} if ours.package is None else {"PYTHONPATH": f"{BENCH}{os.pathsep}{ours.package}"}
 
 
 def _check_links(lines: Sequence[Line], layout: Layout) -> None:

@@ -31,6 +31,8 @@ class Row:
         """Put two figures in relation and judge them by the aim."""
         if aim.measure is Measure.BEYOND:
             ratio = ours - theirs
+        elif aim.measure is Measure.ADDED:
+            ratio = ours
         elif aim.measure in (Measure.FASTER, Measure.SHARE):
             ratio = theirs / ours
         else:
@@ -42,7 +44,7 @@ class Row:
         shown = format_size if self.aim.measure in (Measure.BYTES, Measure.BEYOND) else format_time
         return [
             self.aim.section,
-            format_size(self.size),
+            format_size(self.size) if self.size else "-",
             self.aim.ours,
             shown(self.ours),
             self.aim.theirs,
@@ -173,6 +175,8 @@ def _format_ratio(measure: Measure, ratio: float) -> str:
         return f"{ratio:.1%} of floor"
     if measure is Measure.BEYOND:
         return f"{ratio / MIB:.1f} MiB beyond"
+    if measure is Measure.ADDED:
+        return f"{format_time(ratio)} more"
     kind = {Measure.FASTER: "as fast", Measure.WITHIN: "the time", Measure.BYTES: "the bytes"}[measure]
     return f"{ratio:.3f}x {kind}" if ratio < 2 else f"{ratio:.2f}x {kind}"
 
@@ -182,6 +186,8 @@ def _format_bound(measure: Measure, bound: float) -> str:
         return f"at least {bound:.0%}"
     if measure is Measure.BEYOND:
         return f"at most {bound / MIB:.0f} MiB"
+    if measure is Measure.ADDED:
+        return f"at most {format_time(bound)}"
     return f"at {'least' if measure is Measure.FASTER else 'most'} {bound:g}x"
 
 

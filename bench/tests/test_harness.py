@@ -8,22 +8,22 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+import zipfile
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from harness import jobs
-from harness.aims import DDP, GLOO, KIB, MIB, OPEN_MPI, RONDE, TIME_WAITED, Aim, Measure
+from harness.aims import DDP, GLOO, IMPORT_AIM, KIB, MIB, OPEN_MPI, RONDE, TENSORFLOW, TIME_WAITED, Aim, Measure
 from harness.cli import main
-from harness.environment import SetupError, _made_whole
-from harness.figures import Figures
-from harness.ground import Layout
+from harness.environment import SetupError, _made_whole, _unpacked_wheel
+from harness.figures import Figures, one_launch
+from harness.ground import Layout, this_machine
 from harness.inhost import select
 from harness.multihost import Case
 from harness.report import Report, Row, format_size
-from harness.training import add_training
-from harness.training import measure as measure_training
+from harness.training import SUITE
 from peers.timed import exact_calls, measure
 
 
@@ -81,6 +81,8 @@ def test_open_mpi_is_credited_with_its_best_launch() -> None:
         (Measure.SHARE, 0.97, 100.0, 96.0, False),
         (Measure.BEYOND, 32, 132.0, 100.0, True),
         (Measure.BEYOND, 32, 133.0, 100.0, False),
+        (Measure.ADDED, 50, 50.0, 4000.0, True),
+        (Measure.ADDED, 50, 51.0, 4000.0, False),
         (Measure.FASTER, None, 10.0, 1.0, None),
     ],
 )
@@ -140,15 +142,40 @@ def test_tools_take_turns_in_the_works_that_an_aim_compares_them_in() -> None:
     def tool(name: str) -> Callable[[str], list[dict[str, object]]]:
         return lambda work: launched.append((work, name)) or []
 
-    measure_training({name: tool(name) for name in (RONDE, GLOO, DDP)}, ["small", "resnet"], rounds=2)
+    SUITE.measure({name: tool(name) for name in (RONDE, GLOO, DDP)}, ["small", "resnet"], rounds=2)
     assert launched == [*[("small", RONDE), ("small", GLOO)] * 2, *[("resnet", RONDE), ("resnet", DDP)] * 2]
 
 
 def test_processor_time_is_compared_with_the_time_waited() -> None:
     ranks = [{**line(rank, 10.0), "work": "waiting", "waited_us": 5000.0} for rank in (0, 1)]
     report = Report("bench/run test")
-    add_training(report, measure_training({RONDE: lambda _work: ranks}, ["waiting"], rounds=1), ["waiting"], ranks=2)
+    SUITE.add(report, SUITE.measure({RONDE: lambda _work: ranks}, ["waiting"], rounds=1), ["waiting"], ranks=2)
     assert [(row.aim.theirs, row.ratio, row.met) for row in report.rows] == [(TIME_WAITED, 0.002, True)]
+
+
+def test_figures_of_another_size_than_the_aims_are_refused() -> None:
+    figures = SUITE.measure({RONDE: lambda _work: [line(0, 10.0, size=5)]}, ["named"], rounds=1)
+    with pytest.raises(jobs.JobError, match=r"ronde measured 5 bytes in 'named', but the aims are for \[4\]"):
+        SUITE.add(Report("bench/run test"), figures, ["named"], ranks=2)
+
+
+def test_what_an_import_adds_is_shown_as_a_time_of_its_own() -> None:
+    figures = Figures()
+    figures.add(RONDE, [one_launch(0, 0.021)])
+    figures.add(TENSORFLOW, [one_launch(0, 4.2)])
+    report = Report("bench/run test")
+    report.compare(IMPORT_AIM, figures)
+    (row,) = report.rows
+    assert row.cells()[1:] == ["-", RONDE, "21 ms", TENSORFLOW, "4.2 s", "21 ms more", "at most 50 ms", "met"]
+
+
+def test_workers_of_tensorflow_are_told_all_addresses_and_their_own_place() -> None:
+    script = "import json, os; print(json.dumps(json.loads(os.environ['TF_CONFIG'])))"
+    with this_machine() as ground:
+        lines = jobs.run_workers("test", ground, Layout((2,)), [sys.executable, "-c", script])
+    assert [line["task"] for line in lines] == [{"type": "worker", "index": index} for index in (0, 1)]
+    assert lines[0]["cluster"] == lines[1]["cluster"]
+    assert len(set(lines[0]["cluster"]["worker"])) == 2
 
 
 def test_a_folder_in_the_cache_is_whole_or_not_there(tmp_path: Path) -> None:
@@ -164,6 +191,16 @@ def test_a_folder_in_the_cache_is_whole_or_not_there(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
     fill(lambda scratch: (scratch / "whole").touch())
     assert [path.name for path in target.iterdir()] == ["whole"]
+
+
+def test_libraries_of_the_wheel_come_to_lie_beside_its_modules(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("RONDE_CACHE", str(tmp_path / "cache"))
+    with zipfile.ZipFile(tmp_path / "ronde-1.whl", "w") as wheel:
+        for name in ("ronde/__init__.py", "ronde-1.data/platlib/ronde/libronde_x.so", "ronde-1.data/scripts/ronde"):
+            wheel.writestr(name, name)
+    package = _unpacked_wheel(tmp_path / "ronde-1.whl")
+    assert sorted(path.name for path in (package / "ronde").iterdir()) == ["__init__.py", "libronde_x.so"]
+    assert (package / "ronde-1.data" / "scripts" / "ronde").is_file()
 
 
 def test_a_link_of_the_wrong_kind_is_refused() -> None:

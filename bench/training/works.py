@@ -1,8 +1,7 @@
-"""The works of the training benchmark, and how they are timed, whatever library exchanges the gradients.
+"""The works of the training benchmark with PyTorch, whatever library exchanges the gradients.
 
-A work is a call with a clock around it, what has to be done before, and a look at the result. Calls go on until the
-budget is spent; each rank prints one JSON line for each work, in the form that `peers.timed` prints. The library under
-test is given by the program that calls `main`: `training.hvd`, `training.gloo` or `training.alone`.
+They are timed by `training.timing`; each rank prints one JSON line for each. The library under test is given by the
+program that calls `main`: `training.hvd`, `training.gloo` or `training.alone`.
 """
 
 from __future__ import annotations
@@ -13,7 +12,6 @@ import math
 import sys
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
@@ -23,26 +21,16 @@ from torch.nn import functional
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "examples"))
 from models import Transformer, resnet
+from training.timing import Ranks, Work, measure, times
 
 SMALL_TENSORS = 1000
 SMALL_FLOATS = 256
-FEWEST_CALLS = 5
-WARM_UP_BATCHES = 2
 SLOW_RANK = 1
 SLEEP_SECONDS = 5.0
 
 
-class Library(Protocol):
+class Library(Ranks, Protocol):
     """What exchanges gradients, as seen from one rank."""
-
-    rank: int
-    ranks: int
-
-    def barrier(self) -> None:
-        """Wait for all ranks."""
-
-    def maximum(self, value: float) -> float:
-        """Return the largest of the ranks' values."""
 
     def allreduce(self, tensor: Tensor) -> None:
         """Average one tensor over all ranks, in place."""
@@ -55,23 +43,6 @@ class Library(Protocol):
 
     def distribute(self, model: nn.Module, optimizer: torch.optim.Optimizer) -> tuple[nn.Module, torch.optim.Optimizer]:
         """Return the model and the optimizer to train with, so that ranks train together."""
-
-
-@dataclass(frozen=True)
-class Work:
-    """Something to be timed. `batch` calls follow each other before the result of the last is looked at."""
-
-    bytes: int
-    before: Callable[[], object]
-    call: Callable[[], object]
-    is_right: Callable[[], bool]
-    batch: int
-    # Whether ranks meet before each call, so that none is charged with another's delay.
-    meet: bool
-
-
-class WrongResultError(Exception):
-    """The library under test computed something else than the average."""
 
 
 def gradients(library: Library) -> Work:
@@ -144,35 +115,6 @@ def _step(library: Library, model: nn.Module, loss_of: Callable[[nn.Module], Ten
     return Work(size, lambda: None, step, is_right, batch=2, meet=False)
 
 
-def measure(library: Library, work: Work, budget: float) -> dict[str, object]:
-    """Time a work for about `budget` seconds of calls."""
-    seconds: list[float] = []
-    for _ in range(WARM_UP_BATCHES):
-        _batch(library, work, [])
-    spent = 0.0
-    while len(seconds) < FEWEST_CALLS or spent < budget:
-        spent += library.maximum(_batch(library, work, seconds))
-    return {"bytes": work.bytes, "calls": len(seconds), **_times(seconds)}
-
-
-def _batch(library: Library, work: Work, seconds: list[float]) -> float:
-    """Make the calls of a batch, note the time of each and return that of all."""
-    clock = time.perf_counter
-    total = 0.0
-    for _ in range(work.batch):
-        work.before()
-        if work.meet:
-            library.barrier()
-        start = clock()
-        work.call()
-        spent = clock() - start
-        seconds.append(spent)
-        total += spent
-    if not work.is_right():
-        raise WrongResultError(f"rank {library.rank}: the result over {library.ranks} ranks is wrong")
-    return total
-
-
 def waiting(library: Library, _budget: float) -> dict[str, object]:
     """Let one rank come late and count the processor time of the others meanwhile, and of the one that sleeps."""
     tensor = torch.zeros(1)
@@ -184,18 +126,7 @@ def waiting(library: Library, _budget: float) -> dict[str, object]:
     library.allreduce(tensor)
     used, waited = time.process_time() - used, time.perf_counter() - started
     size = tensor.numel() * tensor.element_size()
-    return {"bytes": size, "calls": 1, **_times([used]), "waited_us": waited * 1e6}
-
-
-def _times(seconds: Sequence[float]) -> dict[str, float]:
-    ordered = sorted(seconds)
-    count = len(ordered)
-    return {
-        "min_us": ordered[0] * 1e6,
-        "median_us": ordered[count // 2] * 1e6,
-        "p90_us": ordered[(count - 1) * 9 // 10] * 1e6,
-        "mean_us": sum(ordered) / count * 1e6,
-    }
+    return {"bytes": size, "calls": 1, **times([used]), "waited_us": waited * 1e6}
 
 
 def _timed(make: Callable[[Library], Work]) -> Callable[[Library, float], dict[str, object]]:

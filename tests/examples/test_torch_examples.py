@@ -6,11 +6,11 @@ gradients are not averaged, and when ranks do not share the batch as they should
 
 from __future__ import annotations
 
-import re
 import sys
 
 import pytest
 
+from figures import figures
 from ranks import REPOSITORY, Finished, launch
 
 RANKS = 4
@@ -22,14 +22,6 @@ def run(ranks: int, script: str, *flags: str) -> Finished:
     done = launch(ranks, command, TIMEOUT_SECONDS)
     assert done.status == 0, done.output
     return done
-
-
-def figures(done: Finished, name: str) -> list[float]:
-    """Return the numbers that rank 0 printed under a name, in order; names stand apart by two spaces."""
-    lines = "\n".join(done.lines_of(0))
-    found = [float(number) for number in re.findall(rf"(?:^|  ){name} ([0-9.]+)", lines, re.MULTILINE)]
-    assert found, done.output
-    return found
 
 
 def test_digits_are_learned_alike_by_four_ranks_and_by_one() -> None:

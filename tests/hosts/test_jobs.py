@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-import subprocess
-from pathlib import Path
-
 import pytest
 
+import built
 from harness import jobs
 from harness.environment import OurBinaries
 from harness.figures import Figures
 from harness.ground import Layout, made_hosts
-
-ROOT = Path(__file__).resolve().parents[2]
 
 MIB = 1 << 20
 SIZES = (4, 8192, MIB, 5 * MIB + 12)
@@ -20,12 +16,9 @@ SIZES = (4, 8192, MIB, 5 * MIB + 12)
 
 @pytest.fixture(scope="module")
 def ours() -> OurBinaries:
-    """Build what the ranks run, without optimising: only bytes and results count here."""
-    subprocess.run(
-        ["cargo", "build", "--locked", "--package", "ronde-probe", "--package", "ronde-cli"], cwd=ROOT, check=True
-    )
-    built = ROOT / "target" / "debug"
-    return OurBinaries(ronde=built / "ronde", probe=built / "ronde-probe", package=None)
+    """Build what the ranks run."""
+    folder = built.programs()
+    return OurBinaries(ronde=folder / "ronde", probe=folder / "ronde-probe", package=None)
 
 
 @pytest.mark.parametrize("shape", ["2x1", "3x1", "2x2", "3+1", "1+2+1"])

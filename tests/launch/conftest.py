@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import shutil
-import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from launcher import BIN, HERE
+import built
+from launcher import BIN
 from quiet import Quiet
 from sshd import SshHosts
 
-REPOSITORY = HERE.parents[1]
 MOST_HOSTS = 8
 
 
@@ -41,5 +40,4 @@ def quiet(hosts: SshHosts) -> Iterator[Quiet]:
 @pytest.fixture(scope="session")
 def probe() -> Path:
     """Build the rank that says over which link it reaches every other."""
-    subprocess.run(["cargo", "build", "--quiet", "--locked", "--package", "ronde-probe"], cwd=REPOSITORY, check=True)
-    return REPOSITORY / "target" / "debug" / "ronde-probe"
+    return built.programs() / "ronde-probe"

@@ -1,8 +1,9 @@
-"""The works that the training benchmark times are done right, and have the sizes that its aims are written for."""
+"""The works that the training benchmark times with PyTorch are done right, and have the sizes of its aims."""
 
 from __future__ import annotations
 
 import json
+import runpy
 import sys
 from typing import Any
 
@@ -10,6 +11,7 @@ import pytest
 
 from harness.aims import TRAINING, TRAINING_SECTIONS
 from ranks import REPOSITORY, launch
+from training import shapes
 
 RANKS = 2
 
@@ -34,3 +36,8 @@ def test_every_work_runs_on_every_rank_with_the_size_of_its_aims() -> None:
         assert {aim.sizes for aim in TRAINING if aim.section == section} == {(line["bytes"],)}
         assert 0 < line["min_us"] <= line["median_us"] <= line["p90_us"]
         assert line["calls"] == 1 if line["work"] == "waiting" else line["calls"] >= 5
+
+
+def test_the_shapes_that_other_frameworks_use_are_those_of_the_network() -> None:
+    network = runpy.run_path(str(REPOSITORY / "examples" / "models.py"))["resnet"](50)
+    assert shapes.resnet50() == [tuple(parameter.shape) for parameter in network.parameters()]
