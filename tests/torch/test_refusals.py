@@ -313,9 +313,7 @@ def test_what_cannot_be_done_while_a_rank_has_joined() -> None:
                 operation()
         assert hvd.allreduce(torch.ones(2), name="while joined", op=hvd.Sum).tolist() == [2.0, 2.0]
     hvd.join()
-    # The unnamed calls above were counted on two ranks of three.
-    for _ in range(len(operations) if hvd.rank() == 1 else 0):
-        next(hvd.global_process_set.unnamed)
+    # The unnamed calls above were counted on two ranks of three; after a join all count alike.
     works()
 
 
