@@ -3,26 +3,16 @@
 from __future__ import annotations
 
 import importlib
-import inspect
 import os
-import subprocess
-import sys
-import textwrap
 
 import pytest
 
 import horovod.keras as hvd
-from ronde.process_sets import global_process_set
+from promises import BASICS, examples_run, import_advises, runs, signature
 
 BACKEND = os.environ["KERAS_BACKEND"]
-NO_ARGUMENTS = """
-    shutdown is_initialized stop_timeline size local_size cross_size rank local_rank cross_rank mpi_threads_supported
-    mpi_enabled mpi_built gloo_enabled gloo_built nccl_built ddl_built ccl_built cuda_built rocm_built
-"""
 COMMON = {
-    "init": "comm=None, process_sets=None",
-    "start_timeline": "file_path, mark_cycles=False",
-    **dict.fromkeys(NO_ARGUMENTS.split(), ""),
+    **BASICS,
     "broadcast_global_variables": "root_rank",
     "allgather": "value, name=None",
     "broadcast": "value, root_rank, name=None",
@@ -74,17 +64,6 @@ if BACKEND == "tensorflow":
     FRONTS["horovod.tensorflow.keras"] = TF_KERAS
 
 
-def signature(function: object) -> str:
-    """Write down arguments and defaults, without types."""
-    words = {id(global_process_set): "GLOBAL", id(hvd.Compression.none): "NONE"}
-    parts = []
-    for parameter in inspect.signature(function).parameters.values():  # type: ignore[arg-type]
-        default = parameter.default
-        shown = words.get(id(default), "AVERAGE" if parameter.name == "op" and default == 0 else repr(default))
-        parts.append(parameter.name if default is parameter.empty else f"{parameter.name}={shown}")
-    return ", ".join(parts)
-
-
 @pytest.mark.parametrize("front", FRONTS)
 def test_all_names_are_there(front: str) -> None:
     module = importlib.import_module(front)
@@ -99,17 +78,17 @@ def test_all_names_are_there(front: str) -> None:
 
 @pytest.mark.parametrize(("front", "name"), [(front, name) for front in FRONTS for name in FRONTS[front]])
 def test_arguments_and_defaults(front: str, name: str) -> None:
-    assert signature(getattr(importlib.import_module(front), name)) == FRONTS[front][name]
+    assert signature(getattr(importlib.import_module(front), name), hvd.Compression.none) == FRONTS[front][name]
 
 
 @pytest.mark.parametrize("front", FRONTS)
 def test_callbacks_and_elastic(front: str) -> None:
     callbacks = importlib.import_module(f"{front}.callbacks")
     for name, expected in {**CALLBACKS, "BestModelCheckpoint": BEST[front]}.items():
-        assert signature(getattr(callbacks, name)) == expected, name
+        assert signature(getattr(callbacks, name), hvd.Compression.none) == expected, name
     elastic = importlib.import_module(f"{front}.elastic")
     for name, expected in ELASTIC.items():
-        assert signature(getattr(elastic, name)) == expected, name
+        assert signature(getattr(elastic, name), hvd.Compression.none) == expected, name
     assert importlib.import_module(front).callbacks is callbacks
     assert importlib.import_module(front).elastic is elastic
 
@@ -126,22 +105,12 @@ DOCUMENTED = [
 
 
 def test_examples_in_docstrings_run() -> None:
-    # In a process of its own, since it is in a job of size 1 afterwards.
-    script = f"""
-        import doctest, importlib, sys
-        for name in {DOCUMENTED!r}:
-            result = doctest.testmod(importlib.import_module(name))
-            if result.failed or not result.attempted:
-                sys.exit(f"{{name}}: {{result}}")
-    """
-    done = run(script)
-    assert done.returncode == 0, done.stdout
+    examples_run(DOCUMENTED)
 
 
 def test_only_what_runs_keras_is_imported() -> None:
     others = {"tensorflow", "torch", "jax"} - {BACKEND}
-    done = run(f"import sys, horovod.keras; assert not {others!r} & set(sys.modules)")
-    assert done.returncode == 0, done.stdout
+    runs(f"import sys, horovod.keras; assert not {others!r} & set(sys.modules)")
 
 
 @pytest.mark.parametrize(
@@ -152,26 +121,4 @@ def test_only_what_runs_keras_is_imported() -> None:
     ],
 )
 def test_without_the_framework_the_import_says_what_to_install(front: str, hidden: str, advice: str) -> None:
-    script = f"""
-        import sys
-        sys.modules[{hidden!r}] = None
-        try:
-            import {front}
-        except ImportError as error:
-            assert {advice!r} in str(error), error
-        else:
-            sys.exit("no ImportError")
-    """
-    done = run(script)
-    assert done.returncode == 0, done.stdout
-
-
-def run(script: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-c", textwrap.dedent(script)],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        timeout=300,
-        check=False,
-    )
+    import_advises(front, hidden, advice)

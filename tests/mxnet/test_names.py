@@ -3,46 +3,18 @@
 from __future__ import annotations
 
 import importlib
-import inspect
-import subprocess
-import sys
-import textwrap
 
 import pytest
 
 import horovod.mxnet as hvd
+from promises import BASICS, examples_run, import_advises, runs, signature
 
 REDUCTION = (
     "average=None, name=None, priority=0, prescale_factor=1.0, postscale_factor=1.0, process_set=GLOBAL, op=None"
 )
 SCATTER = "op=AVERAGE, name=None, priority=0, process_set=GLOBAL, prescale_factor=1.0, postscale_factor=1.0"
 SIGNATURES = {
-    "init": "comm=None, process_sets=None",
-    **dict.fromkeys(
-        [
-            "shutdown",
-            "is_initialized",
-            "rank",
-            "size",
-            "local_rank",
-            "local_size",
-            "cross_rank",
-            "cross_size",
-            "stop_timeline",
-            "mpi_threads_supported",
-            "mpi_enabled",
-            "mpi_built",
-            "gloo_enabled",
-            "gloo_built",
-            "nccl_built",
-            "ddl_built",
-            "ccl_built",
-            "cuda_built",
-            "rocm_built",
-        ],
-        "",
-    ),
-    "start_timeline": "file_path, mark_cycles=False",
+    **BASICS,
     "ProcessSet": "ranks_or_comm",
     "add_process_set": "process_set",
     "remove_process_set": "process_set",
@@ -67,17 +39,6 @@ SIGNATURES = {
 OTHERS = {"Average", "Sum", "Adasum", "Min", "Max", "Product", "Compression", "global_process_set"}
 
 
-def signature(function: object) -> str:
-    """Write down arguments and defaults, without types."""
-    words = {id(hvd.global_process_set): "GLOBAL", id(hvd.Compression.none): "NONE"}
-    parts = []
-    for parameter in inspect.signature(function).parameters.values():  # type: ignore[arg-type]
-        default = parameter.default
-        shown = words.get(id(default), "AVERAGE" if parameter.name == "op" and default == 0 else repr(default))
-        parts.append(parameter.name if default is parameter.empty else f"{parameter.name}={shown}")
-    return ", ".join(parts)
-
-
 def test_there_are_48_names() -> None:
     assert len(hvd.__all__) == 48
     assert set(hvd.__all__) == SIGNATURES.keys() | OTHERS
@@ -87,7 +48,7 @@ def test_there_are_48_names() -> None:
 
 @pytest.mark.parametrize("name", SIGNATURES)
 def test_arguments_and_defaults(name: str) -> None:
-    assert signature(getattr(hvd, name)) == SIGNATURES[name]
+    assert signature(getattr(hvd, name), hvd.Compression.none) == SIGNATURES[name]
 
 
 def test_constants() -> None:
@@ -129,35 +90,15 @@ DOCUMENTED = [
 
 
 def test_examples_in_docstrings_run() -> None:
-    # In a process of its own, since it is in a job of size 1 afterwards.
-    run(
-        f"""
-        import doctest, importlib, sys
-        for name in {DOCUMENTED!r}:
-            result = doctest.testmod(importlib.import_module(name))
-            if result.failed or not result.attempted:
-                sys.exit(f"{{name}}: {{result}}")
-        """
-    )
+    examples_run(DOCUMENTED)
 
 
 def test_without_mxnet_the_import_says_what_to_install() -> None:
-    run(
-        """
-        import sys
-        sys.modules["mxnet"] = None
-        try:
-            import horovod.mxnet
-        except ImportError as error:
-            assert "pip install 'mxnet==1.9.1'" in str(error), error
-        else:
-            sys.exit("no ImportError")
-        """
-    )
+    import_advises("horovod.mxnet", "mxnet", "pip install 'mxnet==1.9.1'")
 
 
 def test_with_a_numpy_that_is_too_new_the_import_says_so() -> None:
-    run(
+    runs(
         """
         import sys, numpy
         # NumPy 1.24 has taken this away.
@@ -170,15 +111,3 @@ def test_with_a_numpy_that_is_too_new_the_import_says_so() -> None:
             sys.exit("no ImportError")
         """
     )
-
-
-def run(script: str) -> None:
-    done = subprocess.run(
-        [sys.executable, "-W", "ignore", "-c", textwrap.dedent(script)],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        timeout=120,
-        check=False,
-    )
-    assert done.returncode == 0, done.stdout

@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import importlib
-import inspect
-import subprocess
-import sys
-import textwrap
 
 import pytest
 import tensorflow as tf
 
 import horovod.tensorflow as hvd
+from promises import BASICS, examples_run, import_advises, runs, signature
 
 DEVICES = "device_dense='', device_sparse='', compression=NONE"
 REDUCTION = "op=None, prescale_factor=1.0, postscale_factor=1.0"
@@ -20,34 +17,9 @@ GRADIENTS = (
 )
 PLACED = "name=None, ignore_name_scope=False, process_set=GLOBAL"
 SIGNATURES = {
-    "init": "comm=None, process_sets=None",
-    **dict.fromkeys(
-        [
-            "shutdown",
-            "is_initialized",
-            "rank",
-            "size",
-            "local_rank",
-            "local_size",
-            "cross_rank",
-            "cross_size",
-            "is_homogeneous",
-            "stop_timeline",
-            "mpi_threads_supported",
-            "mpi_enabled",
-            "mpi_built",
-            "gloo_enabled",
-            "gloo_built",
-            "nccl_built",
-            "ddl_built",
-            "ccl_built",
-            "cuda_built",
-            "rocm_built",
-            "join",
-        ],
-        "",
-    ),
-    "start_timeline": "file_path, mark_cycles=False",
+    **BASICS,
+    "is_homogeneous": "",
+    "join": "",
     "ProcessSet": "ranks_or_comm",
     "add_process_set": "process_set",
     "remove_process_set": "process_set",
@@ -92,22 +64,11 @@ SIGNATURES = {
 OTHERS = {"Average", "Sum", "Adasum", "Min", "Max", "Product", "Compression", "elastic", "global_process_set"}
 
 
-def signature(function: object) -> str:
-    """Write down arguments and defaults, without types."""
-    words = {id(hvd.global_process_set): "GLOBAL", id(hvd.Compression.none): "NONE"}
-    parts = []
-    for parameter in inspect.signature(function).parameters.values():  # type: ignore[arg-type]
-        default = parameter.default
-        shown = words.get(id(default), "AVERAGE" if parameter.name == "op" and default == 0 else repr(default))
-        parts.append(parameter.name if default is parameter.empty else f"{parameter.name}={shown}")
-    return ", ".join(parts)
-
-
 def test_there_are_64_names_and_the_hook() -> None:
     names = set(hvd.__all__)
     if hasattr(tf.compat.v1.train, "SessionRunHook"):
         names.remove("BroadcastGlobalVariablesHook")
-        assert signature(hvd.BroadcastGlobalVariablesHook) == "root_rank, device=''"
+        assert signature(hvd.BroadcastGlobalVariablesHook, hvd.Compression.none) == "root_rank, device=''"
         assert issubclass(hvd.BroadcastGlobalVariablesHook, tf.compat.v1.train.SessionRunHook)
     assert len(names) == 64
     assert names == SIGNATURES.keys() | OTHERS
@@ -120,7 +81,7 @@ def test_there_are_64_names_and_the_hook() -> None:
 
 @pytest.mark.parametrize("name", SIGNATURES)
 def test_arguments_and_defaults(name: str) -> None:
-    assert signature(getattr(hvd, name)) == SIGNATURES[name]
+    assert signature(getattr(hvd, name), hvd.Compression.none) == SIGNATURES[name]
 
 
 def test_constants() -> None:
@@ -166,31 +127,11 @@ DOCUMENTED = [
 
 
 def test_examples_in_docstrings_run() -> None:
-    # In a process of its own, since it is in a job of size 1 afterwards.
-    script = f"""
-        import doctest, importlib, sys
-        for name in {DOCUMENTED!r}:
-            result = doctest.testmod(importlib.import_module(name))
-            if result.failed or not result.attempted:
-                sys.exit(f"{{name}}: {{result}}")
-    """
-    done = run(script)
-    assert done.returncode == 0, done.stdout
+    examples_run(DOCUMENTED)
 
 
 def test_without_tensorflow_the_import_says_what_to_install() -> None:
-    script = """
-        import sys
-        sys.modules["tensorflow"] = None
-        try:
-            import horovod.tensorflow
-        except ImportError as error:
-            assert "pip install tensorflow" in str(error)
-        else:
-            sys.exit("no ImportError")
-    """
-    done = run(script)
-    assert done.returncode == 0, done.stdout
+    import_advises("horovod.tensorflow", "tensorflow", "pip install tensorflow")
 
 
 def test_importing_does_not_import_keras() -> None:
@@ -203,17 +144,4 @@ def test_importing_does_not_import_keras() -> None:
         more = {name for name in set(sys.modules) - before if name.split(".")[0] in ("keras", "tf_keras")}
         assert not more, sorted(more)
     """
-    done = run(script)
-    assert done.returncode == 0, done.stdout
-    print(done.stdout)
-
-
-def run(script: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-c", textwrap.dedent(script)],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        timeout=300,
-        check=False,
-    )
+    print(runs(script))

@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 import importlib
-import inspect
-import subprocess
-import sys
-import textwrap
 from pathlib import Path
 
 import pytest
 
 import horovod.torch as hvd
 import ronde
+from promises import BASICS, examples_run, import_advises, runs, signature
 
 REDUCTION = "average=None, name=None, op=None, prescale_factor=1.0, postscale_factor=1.0, process_set=GLOBAL"
 COMPRESSED = (
@@ -23,32 +20,7 @@ SCATTER_COMPRESSED = (
     "name=None, compression=NONE, op=AVERAGE, process_set=GLOBAL, prescale_factor=1.0, postscale_factor=1.0"
 )
 SIGNATURES = {
-    "init": "comm=None, process_sets=None",
-    **dict.fromkeys(
-        [
-            "shutdown",
-            "is_initialized",
-            "rank",
-            "size",
-            "local_rank",
-            "local_size",
-            "cross_rank",
-            "cross_size",
-            "stop_timeline",
-            "mpi_threads_supported",
-            "mpi_enabled",
-            "mpi_built",
-            "gloo_enabled",
-            "gloo_built",
-            "nccl_built",
-            "ddl_built",
-            "ccl_built",
-            "cuda_built",
-            "rocm_built",
-        ],
-        "",
-    ),
-    "start_timeline": "file_path, mark_cycles=False",
+    **BASICS,
     "ProcessSet": "ranks_or_comm",
     "add_process_set": "process_set",
     "remove_process_set": "process_set",
@@ -96,17 +68,6 @@ OTHERS = {"Average", "Sum", "Adasum", "Min", "Max", "Product"} | {
 }
 
 
-def signature(function: object) -> str:
-    """Write down arguments and defaults, without types."""
-    words = {id(hvd.global_process_set): "GLOBAL", id(hvd.Compression.none): "NONE"}
-    parts = []
-    for parameter in inspect.signature(function).parameters.values():  # type: ignore[arg-type]
-        default = parameter.default
-        shown = words.get(id(default), "AVERAGE" if parameter.name == "op" and default == 0 else repr(default))
-        parts.append(parameter.name if default is parameter.empty else f"{parameter.name}={shown}")
-    return ", ".join(parts)
-
-
 def test_there_are_67_names() -> None:
     assert len(hvd.__all__) == 67
     assert set(hvd.__all__) == SIGNATURES.keys() | OTHERS
@@ -116,7 +77,7 @@ def test_there_are_67_names() -> None:
 
 @pytest.mark.parametrize("name", SIGNATURES)
 def test_arguments_and_defaults(name: str) -> None:
-    assert signature(getattr(hvd, name)) == SIGNATURES[name]
+    assert signature(getattr(hvd, name), hvd.Compression.none) == SIGNATURES[name]
 
 
 def test_constants_and_exceptions() -> None:
@@ -175,31 +136,11 @@ DOCUMENTED = [
 
 
 def test_examples_in_docstrings_run() -> None:
-    # In a process of its own, since it is in a job of size 1 afterwards.
-    script = f"""
-        import doctest, importlib, sys
-        for name in {DOCUMENTED!r}:
-            result = doctest.testmod(importlib.import_module(name))
-            if result.failed or not result.attempted:
-                sys.exit(f"{{name}}: {{result}}")
-    """
-    done = run(script)
-    assert done.returncode == 0, done.stdout
+    examples_run(DOCUMENTED)
 
 
 def test_without_pytorch_the_import_says_what_to_install() -> None:
-    script = """
-        import sys
-        sys.modules["torch"] = None
-        try:
-            import horovod.torch
-        except ImportError as error:
-            assert "pip install torch" in str(error)
-        else:
-            sys.exit("no ImportError")
-    """
-    done = run(script)
-    assert done.returncode == 0, done.stdout
+    import_advises("horovod.torch", "torch", "pip install torch")
 
 
 def test_importing_does_not_import_the_compiler_but_sees_it_come() -> None:
@@ -216,21 +157,9 @@ def test_importing_does_not_import_the_compiler_but_sees_it_come() -> None:
             assert torch._dynamo.skipfiles.check(hvd.allreduce.__code__.co_filename)
         assert torch._dynamo.__spec__.loader.is_package("torch._dynamo")
     """
-    done = run(script)
-    assert done.returncode == 0, done.stdout
+    runs(script)
 
 
 def test_no_file_of_the_package_includes_anything_of_the_framework() -> None:
     folder = Path(ronde.__file__).parent
     assert [path for path in folder.rglob("*") if path.suffix in {".h", ".cpp", ".cu", ".c"}] == []
-
-
-def run(script: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-c", textwrap.dedent(script)],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        timeout=120,
-        check=False,
-    )

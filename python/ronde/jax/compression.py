@@ -9,36 +9,9 @@ from typing import Any
 
 import jax.numpy as jnp
 
+from ronde._compression import Compressor, NoneCompressor
+
 __all__ = ["BF16Compressor", "Compression", "Compressor", "FP16Compressor", "NoneCompressor"]
-
-
-class Compressor:
-    """Makes an array smaller before it travels and undoes that afterwards."""
-
-    @staticmethod
-    def compress(tensor: Any) -> tuple[Any, Any]:
-        """Return what travels, and whatever ``decompress`` needs to undo it."""
-        raise NotImplementedError
-
-    @staticmethod
-    def decompress(tensor: Any, ctx: Any) -> Any:
-        """Return an array as it was before ``compress``."""
-        raise NotImplementedError
-
-
-class NoneCompressor(Compressor):
-    """Leaves arrays as they are."""
-
-    @staticmethod
-    def compress(tensor: Any) -> tuple[Any, Any]:
-        """Return the array itself."""
-        return tensor, None
-
-    @staticmethod
-    def decompress(tensor: Any, ctx: Any) -> Any:
-        """Return the array itself."""
-        del ctx
-        return tensor
 
 
 class _NarrowCompressor(Compressor):
