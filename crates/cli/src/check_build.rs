@@ -2,7 +2,10 @@
 //!
 //! Nothing is compiled for a framework, so a framework is available if Python finds both it and our front for it. The
 //! Python asked is the one beside this program, where a wheel puts both; otherwise the first on PATH. It only looks for the
-//! modules and does not import them: that takes a moment where importing takes seconds.
+//! modules and does not import them: that takes a moment where importing takes seconds. The libraries for GPUs are opened
+//! by the same Python (`check_build/libraries.rs`).
+
+mod libraries;
 
 use std::fmt::Write as _;
 use std::io::{Read, Write as _};
@@ -13,6 +16,7 @@ use std::thread;
 use std::time::Duration;
 
 use crate::status::Status;
+use libraries::Libraries;
 
 /// The Horovod whose interface is served, as `horovod.__version__` says it.
 const HOROVOD_VERSION: &str = "0.28.1";
@@ -55,8 +59,11 @@ enum Unknown {
 
 /// A Python, and which of the modules it finds.
 struct Answer {
+    /// What it calls itself.
     python: String,
     modules: Vec<String>,
+    /// The libraries for GPUs that it can open.
+    libraries: Result<Libraries, Unknown>,
 }
 
 /// Shows what can be used. The status is always 0: that something is not there is an answer.
@@ -76,7 +83,14 @@ fn report(answer: &Result<Answer, Unknown>) -> String {
     let mut text = format!("Horovod v{HOROVOD_VERSION}:\n");
     section(&mut text, "Frameworks", &frameworks);
     section(&mut text, "Controllers", &[("MPI", false), ("Gloo", true)]);
-    let operations = [("NCCL", false), ("DDL", false), ("CCL", false), ("MPI", false), ("Gloo", true)];
+    let libraries = answer.as_ref().ok().and_then(|answer| answer.libraries.as_ref().ok());
+    let operations = [
+        ("NCCL", libraries.is_some_and(Libraries::has_nccl)),
+        ("DDL", false),
+        ("CCL", false),
+        ("MPI", false),
+        ("Gloo", true),
+    ];
     section(&mut text, "Tensor Operations", &operations);
     let looked = match answer {
         Ok(answer) => format!("Frameworks were looked for with {}.", answer.python),
@@ -88,6 +102,15 @@ fn report(answer: &Result<Answer, Unknown>) -> String {
          TCP between hosts.\n    {looked}\n",
         env!("CARGO_PKG_VERSION")
     );
+    if let Ok(answer) = answer {
+        let lines = match &answer.libraries {
+            Ok(libraries) => libraries.lines().to_vec(),
+            Err(unknown) => vec![format!("Nothing is known about libraries for GPUs: {unknown}.")],
+        };
+        for line in lines {
+            let _ = writeln!(text, "    {line}");
+        }
+    }
     text
 }
 
@@ -120,8 +143,11 @@ fn ask(python: &Path, verbose: bool) -> Result<Answer, Unknown> {
     command.stderr(if verbose { Stdio::inherit() } else { Stdio::null() });
     let text = output(&mut command, PATIENCE)?;
     let itself = text.lines().find_map(|line| line.strip_prefix("python="));
-    let python = itself.map_or_else(|| python.display().to_string(), str::to_owned);
-    Ok(Answer { python, modules: text.lines().map(str::to_owned).collect() })
+    Ok(Answer {
+        python: itself.map_or_else(|| python.display().to_string(), str::to_owned),
+        modules: text.lines().map(str::to_owned).collect(),
+        libraries: Libraries::ask(python, verbose),
+    })
 }
 
 /// What a Python prints, if it ends well and in time.
@@ -165,10 +191,15 @@ mod tests {
     #[test]
     fn a_framework_counts_only_together_with_its_front() {
         let modules = ["torch", "horovod.torch", "tensorflow", "horovod.mxnet"].map(str::to_owned).to_vec();
-        let text = report(&Ok(Answer { python: "python".to_owned(), modules }));
-        for line in
-            ["    [X] PyTorch\n", "    [ ] TensorFlow\n", "    [ ] MXNet\n", "looked for with python."]
-        {
+        let text =
+            report(&Ok(Answer { python: "python".to_owned(), modules, libraries: Err(Unknown::NoPython) }));
+        for line in [
+            "    [X] PyTorch\n",
+            "    [ ] TensorFlow\n",
+            "    [ ] MXNet\n",
+            "    [ ] NCCL\n",
+            "looked for with python.",
+        ] {
             assert!(text.contains(line), "{line:?} not in {text}");
         }
     }

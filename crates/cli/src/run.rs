@@ -12,10 +12,12 @@ use ronde_settings::{Reading, registry, value};
 
 use crate::allocation::{self, Allocation};
 use crate::args::{Assignment, RunArgs};
+use crate::config_file::{ConfigFile, Entry};
 use crate::invocation::Name;
 use crate::notes::Notes;
 use crate::problem::Problem;
 use crate::status::Status;
+use crate::tuning::GPUS_PER_RANK;
 use crate::{config_file, controller, elastic, tuning};
 
 pub(crate) fn run(args: RunArgs, name: Name) -> Status {
@@ -41,7 +43,9 @@ fn request(
 ) -> Result<Request, Problem> {
     elastic::check(&args.elastic, args.num_proc, notes)?;
     let (np, hosts) = ranks_and_hosts(&args, name, notes, &var)?;
-    let variables = variables(&args, notes, &var)?;
+    let file = args.config_file.as_deref().map(config_file::read).transpose()?;
+    let gpus_per_rank = gpus_per_rank(args.gpus_per_rank, file.as_ref())?;
+    let variables = variables(&args, file.as_ref(), notes, &var)?;
     let labels = match name {
         _ if args.no_prefix => Labels::None,
         Name::Ronde => Labels::Rank,
@@ -56,6 +60,7 @@ fn request(
     Ok(Request {
         np,
         hosts,
+        gpus_per_rank,
         command: args.command,
         labels,
         timestamps: args.prefix_output_with_timestamp,
@@ -116,12 +121,12 @@ fn allocated(
 /// What is set for every rank; of two values for one variable the later counts.
 fn variables(
     args: &RunArgs,
+    file: Option<&ConfigFile>,
     notes: &mut Notes,
     var: impl Fn(&str) -> Option<String>,
 ) -> Result<Vec<(String, String)>, Problem> {
-    let file = args.config_file.as_deref().map(config_file::read).transpose()?;
-    let mut variables = tuning::variables(&args.tuning, file.as_ref(), notes)?;
-    variables.extend(controller::answer(&args.mpi, file.as_ref(), notes)?);
+    let mut variables = tuning::variables(&args.tuning, file, notes)?;
+    variables.extend(controller::answer(&args.mpi, file, notes)?);
     if args.network.network_interface.iter().any(|name| name.contains(',')) {
         notes.warn("--network-interface takes one name; use --network-interfaces for a list");
     }
@@ -139,6 +144,19 @@ fn variables(
         counting.push((name, value));
     }
     Ok(counting)
+}
+
+/// How many GPUs each rank gets, by the flag or else by the file.
+fn gpus_per_rank(flag: Option<usize>, file: Option<&ConfigFile>) -> Result<Option<usize>, Problem> {
+    let entry =
+        file.and_then(|file| Some((file, file.entries.iter().find(|entry| entry.key == GPUS_PER_RANK)?)));
+    let Some((file, Entry { line, value: Some(text), .. })) = entry else { return Ok(flag) };
+    let count = value::positive_count(text).map_err(|problem| Problem::ConfigFile {
+        path: file.path.clone(),
+        line: *line,
+        problem: format!("{GPUS_PER_RANK}: {text:?} {problem}"),
+    })?;
+    Ok(flag.or(Some(count)))
 }
 
 /// What `HOROVOD_START_TIMEOUT` says, if it says something.

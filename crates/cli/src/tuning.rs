@@ -84,7 +84,7 @@ fn explain(settings: &[Setting], notes: &mut Notes) {
     }
 }
 
-/// What the file sets. Its key `controller` is no tunable and is answered where `--mpi` is.
+/// What the file sets. Its keys outside sections are no tunables and are answered elsewhere.
 fn from_file(file: &ConfigFile, notes: &mut Notes) -> Result<Vec<Setting>, Problem> {
     let mut settings = Vec::new();
     for Entry { key, line, value } in &file.entries {
@@ -93,7 +93,7 @@ fn from_file(file: &ConfigFile, notes: &mut Notes) -> Result<Vec<Setting>, Probl
             // About a section that is not known, its keys say enough.
             let section = format!("{key}.");
             let has_keys = file.entries.iter().any(|entry| entry.key.starts_with(&section));
-            if key != CONTROLLER && !has_keys && !is_section(key) {
+            if !OUTSIDE.contains(&key.as_str()) && !has_keys && !is_section(key) {
                 notes.warn(unknown(&at, key));
             }
             continue;
@@ -108,8 +108,12 @@ fn from_file(file: &ConfigFile, notes: &mut Notes) -> Result<Vec<Setting>, Probl
     Ok(settings)
 }
 
-/// The one key of the file outside a section.
+/// The key of the file that is answered where `--mpi` is.
 pub(crate) const CONTROLLER: &str = "controller";
+/// The key of the file that says what `--gpus-per-rank` does.
+pub(crate) const GPUS_PER_RANK: &str = "gpus_per_rank";
+/// The keys of the file outside a section.
+const OUTSIDE: [&str; 2] = [CONTROLLER, GPUS_PER_RANK];
 
 /// Whether keys can stand below this one.
 fn is_section(key: &str) -> bool {
@@ -123,7 +127,7 @@ fn unknown(at: &str, key: &str) -> String {
     let likeness = |known: &str| {
         (strsim::jaro_winkler(known, key) + strsim::jaro_winkler(&last(known), &last(key))) / 2.0
     };
-    let known = TUNABLES.iter().map(|tunable| tunable.key).chain([CONTROLLER]);
+    let known = TUNABLES.iter().map(|tunable| tunable.key).chain(OUTSIDE);
     let nearest = known.map(|known| (known, likeness(known))).max_by(|one, other| one.1.total_cmp(&other.1));
     match nearest {
         Some((nearest, likeness)) if likeness > 0.7 => {

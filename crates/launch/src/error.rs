@@ -5,6 +5,7 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use crate::report::counted;
 use crate::ssh::Refusal;
 
 /// Why a job could not be started.
@@ -57,6 +58,26 @@ pub enum Error {
         np: usize,
         /// How the slots add up.
         arithmetic: String,
+    },
+    /// A host with fewer GPUs than its ranks are to have.
+    #[error(
+        "{host} has {there}; --gpus-per-rank {each} needs {} for {}",
+        each.saturating_mul(*ranks),
+        counted(*ranks, "rank")
+    )]
+    TooFewGpus {
+        /// The host.
+        host: String,
+        /// Whether it is the only one of the job.
+        alone: bool,
+        /// What it has: `3 GPUs`.
+        there: String,
+        /// How many ranks it would run.
+        ranks: usize,
+        /// How many GPUs each is to have.
+        each: usize,
+        /// For how many ranks its GPUs are enough.
+        enough_for: usize,
     },
     /// A host could not be logged in to.
     #[error("{0}")]
@@ -231,6 +252,19 @@ impl Error {
             }
             Error::TooFewSlots { np, .. } => {
                 format!("lower -np, or give more slots, for example -H localhost:{np}")
+            }
+            Error::TooFewGpus { host, alone, enough_for, .. } => {
+                let fewer = match enough_for {
+                    0 if *alone => {
+                        return Some(
+                            "leave --gpus-per-rank out; then ranks may share a GPU, or use none".to_owned(),
+                        );
+                    }
+                    0 => format!("leave {host} out of -H"),
+                    some if *alone => format!("start fewer ranks (-np {some})"),
+                    some => format!("give it fewer slots (-H …,{host}:{some})"),
+                };
+                format!("{fewer}, or leave --gpus-per-rank out: ranks may share a GPU")
             }
             Error::Ssh(refusal) => return Some(refusal.hint()).filter(|hint| !hint.is_empty()),
             Error::OtherMachine { .. } => "use hosts of one kind in a job".to_owned(),

@@ -16,11 +16,13 @@
 //! too. So no single death, of whatever cause, leaves a process of the job running anywhere (descendants.rs).
 //!
 //! What can be decided without a process is decided in values: `hosts.rs` and `plan.rs` (who runs where), `routes.rs`
-//! (who reaches whom how), `course.rs` (what to do about exits and signals, and who failed first), `gathering.rs` (who
+//! (who reaches whom how), `gpus.rs` (who uses which GPU), `course.rs` (what to do about exits and signals, and who failed first), `gathering.rs` (who
 //! is waited for), `environment.rs` and `variables.rs` (what ranks find), `ssh/refusal.rs` (what ssh's words mean),
 //! `lines.rs` and `label.rs` (how output looks), `report.rs` (what is said at the end).
 
 mod agent;
+mod asking;
+mod container;
 mod course;
 mod descendants;
 mod doctor;
@@ -31,6 +33,7 @@ mod environment;
 mod error;
 mod fork;
 mod gathering;
+mod gpus;
 mod guardian;
 mod heard;
 mod hostfile;

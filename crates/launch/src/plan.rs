@@ -29,6 +29,8 @@ pub struct Request {
     pub np: usize,
     /// The hosts; this machine with `np` slots if not given.
     pub hosts: Option<Vec<Host>>,
+    /// How many GPUs each rank gets of its own; if not given, all ranks of a host see all that are visible there.
+    pub gpus_per_rank: Option<usize>,
     /// The program and its arguments.
     pub command: Vec<OsString>,
     /// What stands in front of each line of output.

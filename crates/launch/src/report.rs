@@ -26,6 +26,9 @@ pub fn is_unicode(var: impl Fn(&str) -> Option<String>) -> bool {
     locale.contains("utf-8") || locale.contains("utf8")
 }
 
+/// What CUDA says to a program that chooses a GPU it does not see.
+const NO_SUCH_GPU: &str = "invalid device ordinal";
+
 /// Everything the final words about a failed job are made of.
 pub(crate) struct Failed<'a> {
     pub(crate) failure: &'a Failure,
@@ -106,6 +109,10 @@ impl Failed<'_> {
             Some(Ending::Killed(4 | 7 | 8 | 11)) => {
                 format!("python -X faulthandler shows where a Python program crashed; {output}")
             }
+            Some(_) if self.last_lines.iter().any(|line| line.contains(NO_SUCH_GPU)) => format!(
+                "a rank sees only the GPUs of its host, or its share with --gpus-per-rank; choose one with \
+                 torch.cuda.set_device(hvd.local_rank() % torch.cuda.device_count()); {output}"
+            ),
             _ => output,
         }
     }
@@ -214,6 +221,14 @@ mod tests {
              hint: lower the batch size or use fewer ranks; see all output of rank 3 with \
              --output-filename logs\n"
         );
+    }
+
+    #[test]
+    fn a_rank_that_chose_a_gpu_that_is_not_there_is_told_how_to_choose() {
+        let failure = failure(Some(Ending::Exited(1)), 5);
+        let lines = ["[3] torch.AcceleratorError: CUDA error: invalid device ordinal".to_owned()];
+        let text = Failed { last_lines: &lines, ..failed(&failure) }.text();
+        assert!(text.contains("set_device(hvd.local_rank() % torch.cuda.device_count()); see all"), "{text}");
     }
 
     #[test]

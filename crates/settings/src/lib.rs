@@ -8,6 +8,7 @@
 //!
 //! Nothing here opens a file or a socket: variables come in through a function, so that tests need no environment.
 
+mod gpu_path;
 mod log;
 mod moment;
 mod note;
@@ -18,6 +19,7 @@ mod settings;
 pub mod value;
 mod variable;
 
+pub use gpu_path::GpuPath;
 pub use log::{Level, configure, enabled, log};
 pub use moment::timestamp;
 pub use note::Note;

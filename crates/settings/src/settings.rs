@@ -1,11 +1,13 @@
 //! What the engine needs to know of the variables, read once and typed.
 
+use std::path::PathBuf;
 use std::time::Duration;
 
+use crate::gpu_path::GpuPath;
 use crate::log::Level;
 use crate::note::Note;
 use crate::reading::Reading;
-use crate::registry::{moving, place, telling};
+use crate::registry::{gpu, moving, place, telling};
 use crate::value;
 
 /// The variables that steer the engine; the meaning of each is in the [`crate::registry`].
@@ -29,6 +31,12 @@ pub struct Settings {
     pub thread_affinity: Vec<usize>,
     /// The network interface for traffic between ranks; `None`: the one that leads to the rendezvous.
     pub interface: Option<String>,
+    /// Which way tensors on GPUs take.
+    pub gpu_path: GpuPath,
+    /// The NCCL library to open; `None`: the framework's copy, or the system's.
+    pub nccl_library: Option<PathBuf>,
+    /// How many streams NCCL works on; at least 1.
+    pub num_nccl_streams: usize,
     /// How long a rank that does not answer is waited for.
     pub peer_timeout: Duration,
     /// After how long a stalled tensor is reported; `None`: never.
@@ -70,6 +78,9 @@ impl Settings {
             deterministic: reading.switch(&moving::DETERMINISTIC),
             thread_affinity,
             interface: reading.text(&place::GLOO_IFACE),
+            gpu_path: reading.read(&gpu::GPU_PATH, GpuPath::parse).unwrap_or_default(),
+            nccl_library: reading.text(&gpu::NCCL_LIBRARY).map(PathBuf::from),
+            num_nccl_streams: reading.read(&gpu::NUM_NCCL_STREAMS, value::positive_count).unwrap_or(1),
             peer_timeout: reading
                 .read(&place::GLOO_TIMEOUT_SECONDS, value::positive_seconds)
                 .unwrap_or_default(),

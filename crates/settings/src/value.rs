@@ -24,6 +24,12 @@ pub fn count(text: &str) -> Result<u64, String> {
     text.parse().map_err(|_| "is not a whole number".to_owned())
 }
 
+/// A whole number of things of which there must be one.
+pub fn positive_count(text: &str) -> Result<usize, String> {
+    let read = text.parse().ok().filter(|count| *count > 0);
+    read.ok_or_else(|| "is not a whole number of at least 1".to_owned())
+}
+
 /// A whole number of bytes.
 pub fn bytes(text: &str) -> Result<u64, String> {
     text.parse().map_err(|_| "is not a whole number of bytes".to_owned())
@@ -105,6 +111,14 @@ mod tests {
     #[test]
     fn numbers_that_are_none_are_refused_with_a_complaint_that_says_what_was_expected() {
         assert_eq!(count("1024"), Ok(1024));
+        assert_eq!(positive_count("2"), Ok(2));
+        for wrong in ["0", "-1", "two"] {
+            assert_eq!(
+                positive_count(wrong),
+                Err("is not a whole number of at least 1".to_owned()),
+                "{wrong}"
+            );
+        }
         for wrong in ["-1", "1.5", "many", "(None,)", "64MB"] {
             assert_eq!(bytes(wrong), Err("is not a whole number of bytes".to_owned()), "{wrong}");
         }

@@ -43,6 +43,12 @@ pub(crate) struct RunArgs {
     #[command(flatten)]
     pub(crate) hosts: HostArgs,
 
+    /// Give each rank N GPUs of its own, which are cuda:0 to cuda:N-1 to it: CUDA_VISIBLE_DEVICES is set to its share of
+    /// what is visible on its host. Without it, all ranks of a host see the same GPUs, and scripts choose by
+    /// local_rank(). What works in both cases: torch.cuda.set_device(hvd.local_rank() % torch.cuda.device_count()).
+    #[arg(long, value_name = "N", value_parser = value::at_least_one, allow_negative_numbers = true)]
+    pub(crate) gpus_per_rank: Option<usize>,
+
     /// Take settings from this YAML file; flags win over it, and it wins over the environment.
     #[arg(long, value_name = "FILE")]
     pub(crate) config_file: Option<PathBuf>,

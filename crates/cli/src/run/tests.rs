@@ -129,3 +129,24 @@ fn a_list_in_the_flag_for_one_interface_is_taken_with_a_warning() {
     assert_eq!(request.interfaces, ["eth0", "eth1"]);
     assert!(said.starts_with("warning: --network-interface takes one name"), "{said}");
 }
+
+#[test]
+fn gpus_of_ones_own_come_from_the_flag_or_else_from_the_file() {
+    let file = |text: Option<&str>| {
+        let entry = Entry { key: GPUS_PER_RANK.to_owned(), line: 3, value: text.map(str::to_owned) };
+        ConfigFile { path: "c.yaml".into(), entries: vec![entry] }
+    };
+    let (request, said) = asked("horovodrun -np 2 --gpus-per-rank 2 a", &[]).expect("taken");
+    assert_eq!((request.gpus_per_rank, said.as_str()), (Some(2), ""));
+    assert_eq!(asked("ronde run -np 2 a", &[]).expect("plain").0.gpus_per_rank, None);
+    for (flag, text, expected) in [
+        (None, Some("4"), Some(4)),
+        (Some(1), Some("4"), Some(1)),
+        (Some(1), None, Some(1)),
+        (None, None, None),
+    ] {
+        assert_eq!(gpus_per_rank(flag, Some(&file(text))).expect("taken"), expected, "{flag:?} {text:?}");
+    }
+    let error = gpus_per_rank(None, Some(&file(Some("half")))).expect_err("no number");
+    assert_eq!(error.to_string(), "c.yaml:3: gpus_per_rank: \"half\" is not a whole number of at least 1");
+}

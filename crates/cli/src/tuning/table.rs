@@ -2,7 +2,7 @@
 //! file of `--config-file`, its variable, and how its value is read. Help, the file's keys and the
 //! checks of values all come from here.
 
-use ronde_settings::registry::{absent, moving, place, telling};
+use ronde_settings::registry::{absent, gpu, moving, place, telling};
 use ronde_settings::{Status, Variable, value};
 
 /// What can be tuned by a flag or a key of the configuration file.
@@ -87,6 +87,10 @@ fn count(text: &str) -> Result<String, String> {
     as_written(text, value::count)
 }
 
+fn positive_count(text: &str) -> Result<String, String> {
+    as_written(text, value::positive_count)
+}
+
 fn number(text: &str) -> Result<String, String> {
     as_written(text, value::number)
 }
@@ -150,6 +154,13 @@ pub(crate) const TUNABLES: &[Tunable] = &[
         form: Form::Value { flag: "gloo-timeout-seconds", name: "SECONDS", read: seconds },
         heading: TUNING,
         help: "How long a rank that does not answer is waited for [default: 30]",
+    },
+    Tunable {
+        key: "library_options.num_nccl_streams",
+        variable: gpu::NUM_NCCL_STREAMS,
+        form: Form::Value { flag: "num-nccl-streams", name: "N", read: positive_count },
+        heading: TUNING,
+        help: "How many streams NCCL works on [default: 1]",
     },
     Tunable {
         key: "stall_check.enabled",
@@ -243,13 +254,6 @@ pub(crate) const TUNABLES: &[Tunable] = &[
         },
         heading: TUNING,
         help: "Allreduce along the dimensions of a torus, or not; the layout is always chosen from what is there",
-    },
-    Tunable {
-        key: "library_options.num_nccl_streams",
-        variable: moving::NUM_NCCL_STREAMS,
-        form: Form::Value { flag: "num-nccl-streams", name: "N", read: count },
-        heading: TUNING,
-        help: "How many streams NCCL works on, which is not used",
     },
     Tunable {
         key: "library_options.mpi_threads_disable",

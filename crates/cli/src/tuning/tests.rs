@@ -76,7 +76,7 @@ fn values_that_make_no_sense_are_refused_with_what_was_expected() {
         ("--cache-capacity many", "it is not a whole number"),
         ("--autotune-gaussian-process-noise 1.5", "it is not a number from 0 to 1"),
         ("--stall-check-warning-time-seconds -3", "it is not a number of seconds"),
-        ("--num-nccl-streams -1", "it is not a whole number"),
+        ("--num-nccl-streams 0", "it is not a whole number of at least 1"),
         ("--thread-affinity 1-3", "it is not a list of core numbers"),
         ("--log-level LOUD", "it is none of TRACE, DEBUG"),
     ] {
@@ -134,6 +134,7 @@ fn keys_that_are_not_known_are_warned_about_with_the_nearest() {
         ("logging.hide_timestamp", "did you mean logging.with_timestamp?"),
         ("stall-check.enabled", "did you mean stall_check.enabled?"),
         ("controler", "did you mean controller?"),
+        ("params.gpus_per_rank", "did you mean gpus_per_rank?"),
     ] {
         let (set, said) = outcome(&Tuning::default(), Some(&file(&[(key, "1")]))).expect("only a warning");
         assert_eq!(set, Vec::<String>::new(), "{key}");

@@ -2,6 +2,7 @@
 
 use std::fs;
 use std::os::unix::fs::symlink;
+use std::path::Path;
 use std::process::Command;
 
 use crate::job::{Folder, Outcome, outcome, ronde};
@@ -14,7 +15,17 @@ fn checked(command: &mut Command, name: &str, modules: &[&str]) -> Outcome {
         fs::create_dir_all(&place).expect("folder");
         fs::write(place.join("__init__.py"), "").expect("module");
     }
-    outcome(command.env("PYTHONPATH", &folder.0))
+    // The system's own NCCL, if it has one, is not looked for.
+    outcome(command.env("PYTHONPATH", &folder.0).env("RONDE_NCCL_LIBRARY", "/no/such/libnccl.so.2"))
+}
+
+/// Makes a library with one function that gives a version.
+fn library(file: &Path, function: &str, version: u32) {
+    fs::create_dir_all(file.parent().expect("a folder")).expect("folder");
+    let source = file.with_extension("c");
+    fs::write(&source, format!("int {function}(int *v) {{ *v = {version}; return 0; }}\n")).expect("source");
+    let made = Command::new("cc").args(["-shared", "-fPIC", "-o"]).arg(file).arg(&source).status();
+    assert!(made.expect("the linker of every Rust").success());
 }
 
 #[test]
@@ -45,6 +56,29 @@ Available Tensor Operations:
     assert_eq!(classic, expected);
     assert!(ours.starts_with(&format!("{}\n", env!("CARGO_PKG_VERSION"))), "{ours}");
     assert!(ours.contains("stand in for Gloo's") && ours.contains("looked for with /"), "{ours}");
+    assert!(ours.contains("\n    NCCL: it cannot be opened: /no/such/libnccl.so.2: "), "{ours}");
+}
+
+#[test]
+fn the_nccl_that_came_with_the_framework_is_found_and_shown_with_the_drivers_library() {
+    let folder = Folder::new("gpu-libraries");
+    let (nccl, cuda) = (folder.0.join("nvidia/nccl/lib/libnccl.so.2"), folder.0.join("driver/libcuda.so.1"));
+    library(&nccl, "ncclGetVersion", 22803);
+    library(&cuda, "cuDriverGetVersion", 13000);
+    let mut command = ronde(&["run", "--check-build"]);
+    command.env("PYTHONPATH", &folder.0).env("RONDE_CUDA_LIBRARY", &cuda).env_remove("RONDE_NCCL_LIBRARY");
+    let shown = outcome(&mut command);
+    assert!(shown.stdout.contains("    [X] NCCL\n"), "{}", shown.stdout);
+    let lines = format!(
+        "    CUDA: the driver's library is for CUDA 13.0: {}\n    NCCL: 2.28.3: {}\n",
+        cuda.display(),
+        nccl.display()
+    );
+    assert!(shown.stdout.ends_with(&lines), "{lines} not in {}", shown.stdout);
+    let other = folder.0.join("mine/libnccl.so.2");
+    library(&other, "ncclGetVersion", 21605);
+    let shown = outcome(command.env("RONDE_NCCL_LIBRARY", &other));
+    assert!(shown.stdout.ends_with(&format!("    NCCL: 2.16.5: {}\n", other.display())), "{}", shown.stdout);
 }
 
 #[test]

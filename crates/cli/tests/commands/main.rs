@@ -5,6 +5,7 @@ mod agent_verb;
 mod check_build;
 mod failures;
 mod flags;
+mod gpus;
 mod host_verbs;
 mod job;
 mod joining;

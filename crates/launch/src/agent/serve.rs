@@ -33,7 +33,7 @@ use crate::wire::{
     Carrier, Destination, FromAgent, Hello, Incoming, Outbox, Outgoing, Problem, Start, ToAgent, VERSION,
     Welcome,
 };
-use crate::{Error, fail};
+use crate::{Error, fail, gpus};
 
 /// How often to look whether the driver is still heard of.
 const LOOK: Duration = Duration::from_millis(500);
@@ -196,6 +196,10 @@ impl Agent {
                 thread::spawn(move || {
                     outbox.send(FromAgent::Attempts(probe::attempt(&secret, &targets, probe::PATIENCE)));
                 });
+            }
+            ToAgent::LookAtGpus(looking) => {
+                let outbox = self.outbox.clone();
+                thread::spawn(move || outbox.send(FromAgent::Gpus(gpus::look(looking))));
             }
             ToAgent::Package { path, hash } => {
                 let wanted = self.storage.look_for(&path, &hash)?;

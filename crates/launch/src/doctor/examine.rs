@@ -1,28 +1,24 @@
 //! A host examines itself: runs in its agent, and answers the doctor's questions.
 //!
 //! Nothing is changed on the host, and whatever cannot be found out is left open instead of failing: a machine without
-//! Python or without GPUs is a finding too. Other programs (`python`, `nvidia-smi`) get a time limit. Their exit status is
-//! not looked at, because the agent collects the ends of all children of its process; what they printed says enough.
+//! Python or without GPUs is a finding too. Other programs (`python`, `nvidia-smi`) get a time limit.
 
 use std::collections::{BTreeMap, HashMap};
 use std::ffi::{OsStr, OsString};
 use std::fs;
-use std::io::Read;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
-use std::sync::mpsc::channel;
+use std::process::Command;
 use std::thread;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::{SystemTime, UNIX_EPOCH};
 
 use rustix::process::{Resource, getrlimit};
 
 use super::meter;
 use super::question::{Answer, Container, Findings, Folder, Gpu, Python, Question, Surroundings};
-use crate::program;
-
-/// How long another program may take.
-const PATIENCE: Duration = Duration::from_secs(20);
+use crate::asking::said;
+use crate::gpus::{self, Device, Kernel, Looking};
+use crate::{container, program};
 
 /// The packages whose versions matter, by the names they are installed by, and what they are shown as.
 const PACKAGES: [(&str, &str); 9] = [
@@ -37,8 +33,8 @@ const PACKAGES: [(&str, &str); 9] = [
     ("horovod", "horovod"),
 ];
 
-/// Prints what it is and the versions of the packages among its arguments, a line each. It imports none of them: that
-/// takes a moment where importing takes seconds.
+/// Prints what it is, the versions of the packages among its arguments, and which CUDA the driver's library is for, a line
+/// each. It imports none of the packages, since that takes seconds, and starts nothing on a GPU.
 const PROBE: &str = "\
 import sys
 print('python', sys.executable)
@@ -49,6 +45,15 @@ for name in sys.argv[1:]:
         print('package', name, metadata.version(name))
     except metadata.PackageNotFoundError:
         pass
+sys.stdout.flush()
+try:
+    import ctypes, os
+    version = ctypes.c_int()
+    library = ctypes.CDLL(os.environ.get('RONDE_CUDA_LIBRARY') or 'libcuda.so.1')
+    if library.cuDriverGetVersion(ctypes.byref(version)) == 0:
+        print('cuda', '%d.%d' % (version.value // 1000, version.value % 1000 // 10))
+except (ImportError, OSError, AttributeError):
+    pass
 ";
 
 /// Answers one question. May take seconds, so it is asked on a thread of its own.
@@ -77,18 +82,23 @@ fn findings(surroundings: &Surroundings) -> Findings {
     let name = rustix::system::uname();
     let text = |part: &std::ffi::CStr| part.to_string_lossy().into_owned();
     // Both wait for other programs.
-    let (python, gpus) = thread::scope(|scope| {
-        let python = scope.spawn(|| ask_python(&environment));
+    let (answer, gpus, visible) = thread::scope(|scope| {
+        let answer = scope.spawn(|| ask_python(&environment));
+        let visible = scope.spawn(|| gpus::look(Looking { by_name: true, mask: None }));
         let gpus = ask_nvidia();
-        (python.join().unwrap_or_default(), gpus)
+        (answer.join().unwrap_or_default(), gpus, visible.join().unwrap_or_default())
     });
+    let answer = answer.unwrap_or_default();
     Findings {
         hostname: text(name.nodename()),
         system: format!("{} {} {}", text(name.sysname()), text(name.release()), text(name.machine())),
         cores: thread::available_parallelism().map_or(1, usize::from),
         memory: memory(),
-        python,
+        python: read_python(&answer),
         gpus,
+        visible_gpus: visible.visible.len(),
+        visible_devices: visible.mask,
+        cuda: read_cuda(&answer),
         open_files: getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX),
         locked_memory: getrlimit(Resource::Memlock).current,
         infiniband: fs::read_dir("/sys/class/infiniband").is_ok_and(|mut devices| devices.next().is_some()),
@@ -121,15 +131,7 @@ fn total_memory(meminfo: &str) -> Option<u64> {
 }
 
 fn container() -> Option<Container> {
-    let kind = if std::env::var_os("KUBERNETES_SERVICE_HOST").is_some() {
-        "kubernetes"
-    } else if Path::new("/.dockerenv").exists() {
-        "docker"
-    } else if Path::new("/run/.containerenv").exists() {
-        "podman"
-    } else {
-        return None;
-    };
+    let kind = container::kind()?;
     let shared_memory =
         rustix::fs::statvfs("/dev/shm").map_or(0, |disk| disk.f_blocks.saturating_mul(disk.f_frsize));
     Some(Container { kind: kind.to_owned(), shared_memory, own_network: has_own_network() })
@@ -144,10 +146,19 @@ fn has_own_network() -> bool {
     })
 }
 
+/// What `nvidia-smi` shows, or, where that is nothing, what the kernel's driver does: a container may lack the program.
 fn ask_nvidia() -> Option<Vec<Gpu>> {
     let mut command = Command::new("nvidia-smi");
     command.args(["--query-gpu=name,driver_version", "--format=csv,noheader"]);
-    said(&mut command).map(|text| read_gpus(&text))
+    let shown = said(&mut command).map(|text| read_gpus(&text));
+    let kernel = Kernel::here();
+    let driver = kernel.version().unwrap_or_default();
+    let gpu = |device: Device| Gpu { name: device.name, driver: driver.clone() };
+    let listed: Vec<Gpu> = kernel.gpus().into_iter().map(gpu).collect();
+    match shown {
+        Some(shown) if !shown.is_empty() || listed.is_empty() => Some(shown),
+        _ => (!listed.is_empty()).then_some(listed),
+    }
 }
 
 /// Reads `NVIDIA H200, 570.86.15` a line; anything else `nvidia-smi` says is that there is none.
@@ -160,13 +171,13 @@ fn read_gpus(text: &str) -> Vec<Gpu> {
     text.lines().filter_map(gpu).collect()
 }
 
-fn ask_python(environment: &BTreeMap<OsString, OsString>) -> Option<Python> {
+fn ask_python(environment: &BTreeMap<OsString, OsString>) -> Option<String> {
     let search = environment.get(OsStr::new("PATH")).map(OsString::as_os_str);
     let here = std::env::current_dir().unwrap_or_else(|_| PathBuf::from("/"));
     let found = ["python", "python3"].map(|name| program::find(OsStr::new(name), search, &here).ok());
     let mut command = Command::new(found.into_iter().flatten().next()?);
     command.args(["-c", PROBE]).args(PACKAGES.map(|(name, _)| name)).env_clear().envs(environment);
-    read_python(&said(&mut command)?)
+    said(&mut command)
 }
 
 fn read_python(text: &str) -> Option<Python> {
@@ -188,24 +199,8 @@ fn read_python(text: &str) -> Option<Python> {
     (!python.version.is_empty()).then_some(python)
 }
 
-/// What a program prints, if it can be started and ends in time.
-fn said(command: &mut Command) -> Option<String> {
-    command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null());
-    let mut child = command.spawn().ok()?;
-    let mut stdout = child.stdout.take()?;
-    let (sender, text) = channel();
-    // A thread, because a read cannot be given a time limit; it ends when the program's output does.
-    thread::spawn(move || {
-        let mut text = String::new();
-        let _ = sender.send(stdout.read_to_string(&mut text).is_ok().then_some(text));
-    });
-    let text = text.recv_timeout(PATIENCE).ok().flatten();
-    if text.is_none() {
-        let _ = child.kill();
-    }
-    // Somebody else may have collected it.
-    let _ = child.wait();
-    text
+fn read_cuda(text: &str) -> Option<String> {
+    text.lines().find_map(|line| line.strip_prefix("cuda ")).map(str::to_owned)
 }
 
 #[cfg(test)]
@@ -224,6 +219,10 @@ mod tests {
             packages.map(|(name, version)| (name.to_owned(), version.to_owned())).into()
         );
         assert_eq!(read_python("pyenv: no such command\n"), None);
+        assert_eq!(
+            (read_cuda(text), read_cuda("version 3.11.4\ncuda 13.0\n").as_deref()),
+            (None, Some("13.0"))
+        );
     }
 
     #[test]
@@ -252,12 +251,6 @@ mod tests {
         assert_eq!(folder(&here, None), Folder::Unclear);
         fs::remove_dir_all(&here).expect("removed");
         assert_eq!(folder(&here, Some("marker")), Folder::Missing);
-    }
-
-    #[test]
-    fn a_program_that_is_not_there_says_nothing() {
-        assert_eq!(said(&mut Command::new("/no/such/program")), None);
-        assert_eq!(said(Command::new("echo").arg("hello")).as_deref(), Some("hello\n"));
     }
 
     #[test]

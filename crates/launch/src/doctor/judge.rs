@@ -2,6 +2,8 @@
 //!
 //! Pure. What differs between hosts without harm, such as their memory, is not a problem.
 
+mod gpus;
+
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::question::{Findings, Folder};
@@ -25,7 +27,7 @@ pub(super) fn judge(report: &Report) -> Vec<Problem> {
         report.hosts.iter().filter_map(|host| Some((host, host.findings.as_ref()?))).collect();
     problems.extend(pythons(&examined));
     problems.extend(packages(&examined));
-    problems.extend(gpus(&examined));
+    problems.extend(gpus::gpus(&examined));
     problems.extend(report.hosts.iter().filter_map(clock));
     problems.extend(report.pairs.iter().filter_map(|pair| separated(pair, &examined)));
     problems.extend(examined.iter().filter_map(|(host, found)| folder(host, found)));
@@ -150,43 +152,6 @@ fn differing<'a>(
     Some((format!("{name} is {}", told.join(", but ")), hosts))
 }
 
-/// Only where any host has a GPU are they expected of all.
-fn gpus(examined: &[(&HostReport, &Findings)]) -> Vec<Problem> {
-    let count = |found: &Findings| found.gpus.as_ref().map_or(0, Vec::len);
-    if examined.iter().all(|(_, found)| count(found) == 0) {
-        return Vec::new();
-    }
-    let too_few = |(host, found): &(&HostReport, &Findings)| {
-        let (have, want) = (count(found), host.slots);
-        if have >= want {
-            return None;
-        }
-        let (what, fix) = match (have, &found.gpus) {
-            (0, None) => (
-                format!("it has no nvidia-smi and so no GPU that can be used, for {}", counted(want, "slot")),
-                format!("leave {} out of -H, or install the NVIDIA driver there", host.name),
-            ),
-            (0, Some(_)) => {
-                (format!("nvidia-smi shows no GPU, for {}", counted(want, "slot")), on(host, "nvidia-smi"))
-            }
-            _ => (
-                format!("it has {} for {}", counted(have, "GPU"), counted(want, "slot")),
-                format!("give it fewer: -H …,{}:{have}", host.name),
-            ),
-        };
-        Some(error("gpus", &[host], what, Some(fix)))
-    };
-    let mut problems: Vec<Problem> = examined.iter().filter_map(too_few).collect();
-    let drivers = examined.iter().filter_map(|(host, found)| {
-        let gpu = found.gpus.as_ref()?.first()?;
-        Some((*host, gpu.driver.clone()))
-    });
-    if let Some((what, hosts)) = differing("the NVIDIA driver", drivers) {
-        problems.push(warning("gpus", &hosts, what, None));
-    }
-    problems
-}
-
 fn clock(host: &HostReport) -> Option<Problem> {
     let ahead = host.clock_ahead.filter(|ahead| ahead.abs() > CLOCK_TOLERANCE)?;
     let side = if ahead > 0.0 { "ahead of" } else { "behind" };
@@ -287,10 +252,6 @@ fn on(host: &HostReport, command: &str) -> String {
     // sudo may ask for a password, for which ssh needs a terminal there.
     let terminal = if command.contains("sudo") { "-t " } else { "" };
     format!("ssh {terminal}{port}{} {}", quoted(&host.name), quoted(command))
-}
-
-fn counted(count: usize, noun: &str) -> String {
-    crate::report::counted(count, noun)
 }
 
 /// `64 MiB`.

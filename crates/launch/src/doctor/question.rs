@@ -84,8 +84,14 @@ pub struct Findings {
     pub memory: u64,
     /// The Python that ranks would use.
     pub python: Option<Python>,
-    /// Its NVIDIA GPUs; missing where `nvidia-smi` is.
+    /// Its NVIDIA GPUs, visible or not; missing where neither `nvidia-smi` nor the kernel's driver is.
     pub gpus: Option<Vec<Gpu>>,
+    /// How many of them programs see; of a GPU that is divided (MIG), every instance counts.
+    pub visible_gpus: usize,
+    /// What `CUDA_VISIBLE_DEVICES` is there, if it is set.
+    pub visible_devices: Option<String>,
+    /// The CUDA that the driver's library is for, `13.0`; missing where that cannot be opened.
+    pub cuda: Option<String>,
     /// How many files a process may have open.
     pub open_files: u64,
     /// How many bytes a process may lock in memory; missing if there is no limit.

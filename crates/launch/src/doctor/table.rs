@@ -30,7 +30,7 @@ const PLAIN: Marks = Marks { good: "ok", bad: "NO", skipped: "-", pending: ".", 
 pub fn table(report: &Report, unicode: bool) -> String {
     let marks = if unicode { &UNICODE } else { &PLAIN };
     let frameworks = frameworks(report);
-    let has_gpus = report.hosts.iter().any(|host| gpus(host).is_some_and(|count| count > 0));
+    let has_gpus = report.hosts.iter().any(has_gpus);
     let mut rows = vec![titles(&frameworks, has_gpus)];
     rows.extend(report.hosts.iter().map(|host| row(host, marks, &frameworks, has_gpus)));
     let mut text = aligned(&rows);
@@ -135,7 +135,7 @@ fn row(host: &HostReport, marks: &Marks, frameworks: &[String], has_gpus: bool) 
     }
     if has_gpus {
         let count = |count: usize| format!("{count} of {}", host.slots);
-        cells.push(found(&|findings| Some(count(findings.gpus.as_ref().map_or(0, Vec::len)))));
+        cells.push(found(&|findings| Some(count(findings.visible_gpus))));
     }
     cells.push(host.clock_ahead.map_or_else(nothing, clock));
     cells.push(found(&|findings| Some(folder(findings.folder).to_owned())));
@@ -151,8 +151,9 @@ fn folder(folder: Folder) -> &'static str {
     }
 }
 
-fn gpus(host: &HostReport) -> Option<usize> {
-    host.findings.as_ref()?.gpus.as_ref().map(Vec::len)
+fn has_gpus(host: &HostReport) -> bool {
+    let gpus = host.findings.as_ref().and_then(|findings| findings.gpus.as_ref());
+    gpus.is_some_and(|gpus| !gpus.is_empty())
 }
 
 /// `+2 ms`, `-61 s`.
@@ -250,6 +251,8 @@ mod tests {
         let findings = Findings {
             python: Some(python),
             gpus: Some(vec![gpu; gpus]),
+            visible_gpus: gpus,
+            cuda: Some("13.0".to_owned()),
             open_files: 4096,
             folder: Folder::Shared,
             ..Findings::default()

@@ -16,6 +16,7 @@ use super::supply::Load;
 use super::{Driver, Event, network, supply};
 use crate::descendants::kill_all;
 use crate::environment::{self, Place};
+use crate::gpus::VISIBLE;
 use crate::machine::Machine;
 use crate::package::Package;
 use crate::plan::Talk;
@@ -58,6 +59,7 @@ impl Driver {
             match self.events.recv_timeout(TICK) {
                 Ok(Event::Up { host, outbox, hello }) => {
                     outbox.send(ToAgent::Welcome(self.welcome(host)));
+                    outbox.send(ToAgent::LookAtGpus(self.looking()));
                     let own = hello.advertise.is_none() && self.members[host].is_remote;
                     let member = &mut self.members[host];
                     member.outbox = Some(outbox.clone());
@@ -185,7 +187,13 @@ impl Driver {
             FromAgent::Reachable { interfaces, port, relay } => {
                 member.reachable = Some(Reachable { interfaces, port, relay });
             }
-            FromAgent::Attempts(attempts) => member.attempts = Some(attempts),
+            FromAgent::Attempts(attempts) => {
+                member.attempts = Some(attempts);
+                if member.gpus.is_none() {
+                    member.doing.set("its GPUs are being counted");
+                }
+            }
+            FromAgent::Gpus(gpus) => member.gpus = Some(gpus),
             FromAgent::Stored => member.supplied = true,
             FromAgent::Started { pids } => {
                 member.running = true;
@@ -232,20 +240,21 @@ impl Driver {
         }
         if let Some(plan) = &progress.plan
             && !progress.starting
-            && self.members.iter().all(|member| member.supplied)
+            && self.members.iter().all(|member| member.supplied && member.gpus.is_some())
         {
             progress.starting = true;
+            let gpus = self.share_gpus()?;
             for (host, member) in self.members.iter().enumerate() {
                 member.doing.set("its ranks are being started");
                 if let Some(outbox) = &member.outbox {
-                    outbox.send(ToAgent::Start(Box::new(self.start_message(host, plan))));
+                    outbox.send(ToAgent::Start(Box::new(self.start_message(host, plan, &gpus[host]))));
                 }
             }
         }
         Ok(self.members.iter().all(|member| member.running))
     }
 
-    fn start_message(&self, host: usize, plan: &network::Choice) -> Start {
+    fn start_message(&self, host: usize, plan: &network::Choice, gpus: &[String]) -> Start {
         let member = &self.members[host];
         let ports = self.request.ports.as_ref();
         let ports = ports
@@ -253,9 +262,10 @@ impl Driver {
         let mut everybody = self.request.variables.clone();
         everybody.extend(plan.variables[host].iter().cloned());
         everybody.extend(ports);
-        let rank = |rank| RankStart {
-            rank,
-            variables: variables::for_rank(&self.plan.seats[rank], self.request.start_timeout),
+        let rank = |(index, rank): (usize, usize)| {
+            let mut variables = variables::for_rank(&self.plan.seats[rank], self.request.start_timeout);
+            variables.extend(gpus.get(index).map(|share| (VISIBLE.to_owned(), share.clone())));
+            RankStart { rank, variables }
         };
         let place = if self.request.waiting.is_some() { Place::Container } else { Place::Host };
         let environment = match member.is_remote {
@@ -269,7 +279,7 @@ impl Driver {
             environment,
             variables: everybody,
             rendezvous: (!member.is_remote).then(|| self.server.addr().to_string()),
-            ranks: member.ranks.clone().map(rank).collect(),
+            ranks: member.ranks.clone().enumerate().map(rank).collect(),
             task: self.request.task.is_some(),
         }
     }

@@ -10,6 +10,7 @@ use super::Event;
 use super::connect::{self, Connection, Gate, Line, Program};
 use crate::Error;
 use crate::agent::BEAT;
+use crate::gpus::Gpus;
 use crate::heard::Heard;
 use crate::plan::{Plan, Ssh};
 use crate::probe::{Attempt, Interface};
@@ -33,6 +34,8 @@ pub(super) struct Member {
     pub(super) reachable: Option<Reachable>,
     /// How its attempts to reach the others went.
     pub(super) attempts: Option<Vec<Attempt>>,
+    /// Which GPUs it has, once it is known.
+    pub(super) gpus: Option<Gpus>,
     /// Whether everything that had to be sent is there.
     pub(super) supplied: bool,
     pub(super) running: bool,
@@ -104,6 +107,7 @@ impl Member {
                     doing: Doing::new("it has not been asked yet"),
                     reachable: None,
                     attempts: None,
+                    gpus: None,
                     supplied: false,
                     running: false,
                     said_goodbye: false,
@@ -121,6 +125,7 @@ impl Member {
             self.reachable.is_some(),
             self.supplied,
             self.attempts.is_some(),
+            self.gpus.is_some(),
             self.running,
         ];
         steps.iter().take_while(|done| **done).count()

@@ -11,6 +11,7 @@ mod connect;
 mod exchange;
 mod member;
 mod network;
+mod sharing;
 mod supervise;
 mod supply;
 mod tail;

@@ -12,6 +12,7 @@ use serde::{Deserialize, Serialize};
 use super::Carried;
 use crate::doctor::{Answer, Question};
 use crate::ending::Ending;
+use crate::gpus::{Gpus, Looking};
 use crate::label::Stream;
 use crate::probe::{Attempt, Interface, Target};
 
@@ -29,6 +30,8 @@ pub(crate) enum ToAgent {
     Welcome(Welcome),
     /// Try to reach these hosts, and say how it went.
     Reach(Vec<Target>),
+    /// Look which GPUs this host has.
+    LookAtGpus(Looking),
     /// Look whether this Python package is here; its path on the driver's machine, and the hash of its contents.
     Package { path: String, hash: String },
     /// Bytes of something that was asked for or announced.
@@ -139,6 +142,8 @@ pub(crate) enum FromAgent {
     Reachable { interfaces: Vec<Interface>, port: u16, relay: Option<SocketAddr> },
     /// Answer to [`ToAgent::Reach`].
     Attempts(Vec<Attempt>),
+    /// Answer to [`ToAgent::LookAtGpus`].
+    Gpus(Gpus),
     /// Answer to [`ToAgent::Package`]: whether it has to be sent.
     PackageWanted(bool),
     /// Answer to [`ToAgent::AllSent`]: everything is in its place.

@@ -4,8 +4,6 @@ use crate::variable::Kind::{Count, Path, Seconds, Switch, Text};
 use crate::variable::Status::{Accepted, Honoured};
 use crate::variable::variables;
 
-const NO_NCCL: &str =
-    "NCCL is not used by this version; what NCCL itself makes of it in your framework is unchanged";
 const NO_SPARK: &str = "there is no Spark integration in this version";
 
 variables! {
@@ -127,11 +125,16 @@ variables! {
     /// How Open MPI reaches other hosts.
     OMPI_MCA_PLM_RSH_AGENT = "OMPI_MCA_plm_rsh_agent": Path, None, Accepted("the launcher does not start mpirun");
 
-    /// The network interfaces for NCCL.
-    NCCL_SOCKET_IFNAME = "NCCL_SOCKET_IFNAME": Text, None, Accepted(NO_NCCL);
+    /// The GPUs that programs see, by number or by UUID, separated by commas; read by CUDA. The value that a host itself has
+    /// counts there: the launcher's own does not travel to other hosts. With `--gpus-per-rank` the launcher sets it for every
+    /// rank, to that rank's share of what is visible on its host.
+    CUDA_VISIBLE_DEVICES = "CUDA_VISIBLE_DEVICES": Text, None, Honoured;
 
-    /// Keeps NCCL from InfiniBand.
-    NCCL_IB_DISABLE = "NCCL_IB_DISABLE": Switch, Some("0"), Accepted(NO_NCCL);
+    /// The network interfaces for NCCL, which reads it itself. Others of NCCL's own variables reach it in the same way.
+    NCCL_SOCKET_IFNAME = "NCCL_SOCKET_IFNAME": Text, None, Honoured;
+
+    /// Keeps NCCL from InfiniBand; NCCL reads it itself.
+    NCCL_IB_DISABLE = "NCCL_IB_DISABLE": Switch, Some("0"), Honoured;
 
     /// The hosts of a Slurm allocation. `ronde run` starts its ranks there where neither `-np` nor hosts are given.
     SLURM_JOB_NODELIST = "SLURM_JOB_NODELIST": Text, None, Honoured;

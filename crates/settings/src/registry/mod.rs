@@ -8,6 +8,7 @@ pub mod agent;
 pub mod build_time;
 pub mod development;
 pub mod foreign;
+pub mod gpu;
 pub mod moving;
 pub mod place;
 pub mod telling;
@@ -32,6 +33,11 @@ pub const GROUPS: &[Group] = &[
         about: "Read by every rank in `init()`. Give all ranks the same values: `ronde run` passes on the environment \
                 it has.",
         variables: moving::ALL,
+    },
+    Group {
+        title: "GPUs",
+        about: "For tensors in the memory of GPUs; see [running](running.md#gpus). Give all ranks the same values.",
+        variables: gpu::ALL,
     },
     Group { title: "What you are told", about: "Warnings, logs and traces.", variables: telling::ALL },
     Group {

@@ -6,7 +6,6 @@ use crate::variable::variables;
 
 const LAYOUT: &str = "the layout is always chosen from what is there: shared memory inside a host, and one ring for every \
                       local rank between hosts";
-const NO_GPU: &str = "this version moves tensors in the memory of the host";
 
 variables! {
     /// How many bytes of tensors may travel as one batch. 0 turns batches off. Tensors are never copied into a buffer of
@@ -55,13 +54,4 @@ variables! {
 
     /// Reduce along the two dimensions of a torus of GPUs.
     TORUS_ALLREDUCE = "HOROVOD_TORUS_ALLREDUCE": Switch, Some("0"), Accepted(LAYOUT);
-
-    /// Copy the tensors of a batch with one kernel on the GPU.
-    BATCH_D2D_MEMCOPIES = "HOROVOD_BATCH_D2D_MEMCOPIES": Switch, Some("1"), Accepted(NO_GPU);
-
-    /// How many streams NCCL works on.
-    NUM_NCCL_STREAMS = "HOROVOD_NUM_NCCL_STREAMS": Count, Some("1"), Accepted(NO_GPU);
-
-    /// Call an operation on the GPU done as soon as it is queued there.
-    ENABLE_ASYNC_COMPLETION = "HOROVOD_ENABLE_ASYNC_COMPLETION": Switch, Some("0"), Accepted(NO_GPU);
 }

@@ -23,6 +23,10 @@ fn the_defaults_are_horovods() {
     assert_eq!(settings.timeline, None);
     assert_eq!(settings.log_level, Level::Warning);
     assert!(settings.thread_affinity.is_empty());
+    assert_eq!(
+        (settings.gpu_path, settings.nccl_library, settings.num_nccl_streams),
+        (GpuPath::Auto, None, 1)
+    );
     let switches = [
         settings.disable_group_fusion,
         settings.dynamic_process_sets,
@@ -47,6 +51,9 @@ fn every_variable_reaches_its_setting() {
         ("HOROVOD_LOCAL_SIZE", "2"),
         ("HOROVOD_THREAD_AFFINITY", "4,6"),
         ("HOROVOD_GLOO_IFACE", "eth1"),
+        ("RONDE_GPU_PATH", "Device"),
+        ("RONDE_NCCL_LIBRARY", "/opt/nccl/libnccl.so.2"),
+        ("HOROVOD_NUM_NCCL_STREAMS", "3"),
         ("HOROVOD_GLOO_TIMEOUT_SECONDS", "5"),
         ("HOROVOD_STALL_CHECK_TIME_SECONDS", "10"),
         ("HOROVOD_STALL_SHUTDOWN_TIME_SECONDS", "20"),
@@ -66,6 +73,9 @@ fn every_variable_reaches_its_setting() {
         deterministic: true,
         thread_affinity: vec![4, 6],
         interface: Some("eth1".into()),
+        gpu_path: GpuPath::Device,
+        nccl_library: Some("/opt/nccl/libnccl.so.2".into()),
+        num_nccl_streams: 3,
         peer_timeout: Duration::from_secs(5),
         stall_warning: Some(Duration::from_secs(10)),
         stall_shutdown: Some(Duration::from_secs(20)),
@@ -87,12 +97,16 @@ fn a_value_that_cannot_be_read_is_reported_and_the_default_used() {
         ("HOROVOD_THREAD_AFFINITY", "0-3"),
         ("HOROVOD_GLOO_TIMEOUT_SECONDS", "0"),
         ("HOROVOD_CYCLE_TIME", ""),
+        ("RONDE_GPU_PATH", "fast"),
+        ("HOROVOD_NUM_NCCL_STREAMS", "0"),
     ]);
     assert_eq!(settings, Settings::default());
     let expected = [
         "HOROVOD_THREAD_AFFINITY=0-3 is not a list of core numbers such as 0,2,4; it is ignored",
         "HOROVOD_CACHE_CAPACITY=(None,) is not a whole number; 1024 is used instead",
         "HOROVOD_ELASTIC=perhaps is neither on (1, true, yes, on) nor off (0, false, no, off); 0 is used instead",
+        "RONDE_GPU_PATH=fast is none of auto, device, nccl, host; auto is used instead",
+        "HOROVOD_NUM_NCCL_STREAMS=0 is not a whole number of at least 1; 1 is used instead",
         "HOROVOD_GLOO_TIMEOUT_SECONDS=0 is not a positive number of seconds; 30 is used instead",
         "HOROVOD_LOG_LEVEL=loud is none of trace, debug, info, warning, error, fatal; warning is used instead",
     ];

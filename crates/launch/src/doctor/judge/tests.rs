@@ -17,6 +17,8 @@ fn healthy(name: &str) -> HostReport {
     let findings = Findings {
         python: Some(python("3.11.4", &[("torch", "2.15.0"), ("ronde", "0.1.0")])),
         gpus: Some(vec![gpu.clone(), gpu]),
+        visible_gpus: 2,
+        cuda: Some("13.0".to_owned()),
         open_files: 1024,
         folder: Folder::Shared,
         ..Findings::default()
@@ -107,22 +109,128 @@ fn frameworks_must_be_everywhere_and_should_be_the_same() {
     );
 }
 
+/// Gives a host so many GPUs.
+fn with_gpus(host: &mut HostReport, count: usize) {
+    let gpu = Gpu { name: "NVIDIA H200".to_owned(), driver: "570.86.15".to_owned() };
+    let findings = found(host);
+    findings.gpus = Some(vec![gpu; count]);
+    findings.visible_gpus = count;
+}
+
 #[test]
-fn gpus_are_counted_where_any_host_has_one() {
+fn ranks_that_share_a_gpu_are_a_warning() {
+    for (gpus, slots, sharing) in [
+        (2, 3, "it has 2 GPUs for 3 slots: up to 2 ranks will share a GPU"),
+        (2, 4, "it has 2 GPUs for 4 slots: 2 ranks will share each GPU"),
+        (1, 4, "it has 1 GPU for 4 slots: 4 ranks will share each GPU"),
+    ] {
+        let report = two(|host| {
+            with_gpus(host, gpus);
+            host.slots = slots;
+        });
+        let what = format!("{sharing}; NCCL does not do that, Ronde's path inside the device does");
+        let fix = format!(
+            "let scripts choose by local_rank() % number of GPUs, or give it fewer slots: -H …,gpu2:{gpus}"
+        );
+        assert_one(&report, Severity::Warning, "gpus", &what, &fix);
+    }
+}
+
+#[test]
+fn gpus_are_expected_of_all_hosts_where_any_has_one() {
+    let none = |host: &mut HostReport| {
+        found(host).gpus = None;
+        found(host).visible_gpus = 0;
+    };
     assert_one(
-        &two(|host| host.slots = 3),
+        &two(none),
         Severity::Error,
         "gpus",
-        "it has 2 GPUs for 3 slots",
-        "give it fewer: -H …,gpu2:2",
-    );
-    assert_one(
-        &two(|host| found(host).gpus = None),
-        Severity::Error,
-        "gpus",
-        "it has no nvidia-smi and so no GPU that can be used, for 2 slots",
+        "it has no NVIDIA driver and so no GPU that can be used, for 2 slots",
         "leave gpu2 out of -H, or install the NVIDIA driver there",
     );
+    assert_one(
+        &two(|host| with_gpus(host, 0)),
+        Severity::Error,
+        "gpus",
+        "nvidia-smi shows no GPU, for 2 slots",
+        "ssh -p 12345 gpu2 nvidia-smi",
+    );
+    let mut without = two(none);
+    with_gpus(&mut without.hosts[0], 0);
+    assert_eq!(judge(&without), []);
+}
+
+#[test]
+fn gpus_without_the_drivers_library_are_an_error_only_among_hosts_that_have_it() {
+    let what = "it has 2 GPUs, but the driver's library, libcuda.so.1, cannot be opened there";
+    let without = |host: &mut HostReport| found(host).cuda = None;
+    let fix = "install the libraries of the NVIDIA driver 570.86.15 there";
+    assert_one(&two(without), Severity::Error, "gpus", what, fix);
+    let in_container = two(|host| {
+        without(host);
+        let kind = "docker".to_owned();
+        found(host).container = Some(Container { kind, shared_memory: 8 << 30, own_network: false });
+    });
+    assert_one(
+        &in_container,
+        Severity::Error,
+        "gpus",
+        what,
+        "give the container its GPUs: docker run --gpus all …",
+    );
+    let mut nowhere = two(without);
+    without(&mut nowhere.hosts[0]);
+    assert_one(&nowhere, Severity::Warning, "gpus", what, fix);
+}
+
+#[test]
+fn gpus_that_a_host_hides_are_missed() {
+    let masked = |mask: &'static str, visible: usize| {
+        move |host: &mut HostReport| {
+            found(host).visible_devices = Some(mask.to_owned());
+            found(host).visible_gpus = visible;
+            host.slots = visible.max(1);
+        }
+    };
+    assert_one(
+        &two(masked("1", 1)),
+        Severity::Warning,
+        "gpus",
+        "CUDA_VISIBLE_DEVICES=1 is set there, which shows only 1 of its 2 GPUs",
+        "unset CUDA_VISIBLE_DEVICES there, if the job should use all",
+    );
+    assert_one(
+        &two(masked("", 0)),
+        Severity::Error,
+        "gpus",
+        "CUDA_VISIBLE_DEVICES=\"\" is set there, which hides all of its GPUs (2 GPUs)",
+        "unset CUDA_VISIBLE_DEVICES there, if the job should use them",
+    );
+    assert_eq!(judge(&two(masked("1,0", 2))), []);
+}
+
+#[test]
+fn slots_should_follow_where_hosts_have_different_numbers_of_gpus() {
+    assert_one(
+        &two(|host| with_gpus(host, 4)),
+        Severity::Warning,
+        "gpus",
+        "hosts have different numbers of GPUs, and some stay unused: gpu1 2 GPUs for 2 slots, gpu2 4 GPUs for 2 slots",
+        "give every GPU a slot: -H gpu1:2,gpu2:4",
+    );
+    let followed = two(|host| {
+        with_gpus(host, 5);
+        host.slots = 5;
+    });
+    assert_eq!(judge(&followed), []);
+    let mut equal = two(|host| with_gpus(host, 4));
+    with_gpus(&mut equal.hosts[0], 4);
+    assert_eq!(judge(&equal), [], "whoever leaves the same number free everywhere means it");
+}
+
+#[test]
+fn drivers_should_be_the_same() {
     assert_one(
         &two(|host| found(host).gpus.as_mut().expect("some")[0].driver = "550.1".to_owned()),
         Severity::Warning,
@@ -130,9 +238,6 @@ fn gpus_are_counted_where_any_host_has_one() {
         "the NVIDIA driver is 570.86.15 on gpu1, but 550.1 on gpu2",
         "",
     );
-    let mut without = two(|host| found(host).gpus = None);
-    found(&mut without.hosts[0]).gpus = Some(Vec::new());
-    assert_eq!(judge(&without), []);
 }
 
 #[test]
@@ -245,7 +350,7 @@ fn a_container_needs_shared_memory() {
 fn errors_come_before_warnings() {
     let report = two(|host| {
         host.clock_ahead = Some(100.0);
-        host.slots = 3;
+        with_gpus(host, 0);
         found(host).folder = Folder::Missing;
     });
     let severities: Vec<Severity> = judge(&report).iter().map(|problem| problem.severity).collect();
