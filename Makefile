@@ -14,7 +14,8 @@ SOURCES := $(shell find crates python -type f ! -name '*.pyc' ! -path '*/tests/*
 	Cargo.toml Cargo.lock pyproject.toml README.md LICENSE tools/build-wheel tools/requirements-build.txt
 
 .PHONY: help demo demo-torch wheel test test-fast test-launch test-slurm test-images test-torch test-frameworks \
-	test-kills lint kill-campaign bench bench-net bench-torch bench-horovod bench-tensorflow bench-launch clean
+	test-gpu test-kills lint kill-campaign bench bench-net bench-torch bench-horovod bench-tensorflow bench-launch \
+	bench-gpu clean
 
 # Environments, each with a framework or two of one version: tools/requirements-NAME.txt. `make test` has the newest.
 NEWEST := torch-newest tensorflow-newest jax-newest mxnet
@@ -56,6 +57,9 @@ test-torch: $(call installed,torch-newest torch-oldest) ## run the tests that ne
 test-frameworks: $(call installed,$(FRAMEWORKS)) ## run the tests that need a framework, on all versions (gets 4 GB once); FRAMEWORKS=mxnet names some
 	tools/test frameworks $(FRAMEWORKS)
 
+test-gpu: ## run the tests that need a GPU, with the PyTorch of PYTHON=python3; ARGS='--only streams' names some
+	@tools/test gpu $(or $(PYTHON),python3) $(ARGS)
+
 lint: ## check formatting, lints, types and licenses
 	tools/lint
 
@@ -79,6 +83,9 @@ bench-tensorflow: ## compare training with TensorFlow over two ranks with MultiW
 
 bench-launch: ## compare starting jobs on ssh hosts, and their output, with mpirun and horovodrun (root)
 	bench/run launch --horovod $(ARGS)
+
+bench-gpu: ## compare training and collectives on a GPU with plain PyTorch and Gloo, with the PyTorch of PYTHON=python3
+	@bench/run gpu --python $(or $(PYTHON),python3) $(ARGS)
 
 clean: ## remove what was built (not the tools in the cache)
 	rm -rf target dist

@@ -9,6 +9,9 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+from gpu import suite as gpu_suite
+from gpu.aims import PARTS as GPU_PARTS
+from gpu.launch import Launcher, look
 from harness import environment, printing, starts, training_tensorflow
 from harness.aims import (
     IN_HOST_RANKS,
@@ -55,11 +58,14 @@ def main(words: Sequence[str] | None = None) -> int:
     names_command = bool(given) and (not given[0].startswith("-") or given[0] in ("-h", "--help"))
     options = _parser().parse_args(given if names_command else ["all", *given])
     report = Report(command=" ".join(["bench/run", *given]))
+    status = 0
     try:
         options.act(options, report)
     except (SetupError, JobError, WrongPathError) as error:
         print(f"error: {error}", file=sys.stderr)
-        return 1
+        status = 1
+        if not report.rows:
+            return status
     except KeyboardInterrupt:
         return 130
     report.print()
@@ -68,7 +74,7 @@ def main(words: Sequence[str] | None = None) -> int:
     if options.json:
         report.write(options.json)
         environment.say(f"wrote {options.json}")
-    return 0
+    return status
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -77,15 +83,16 @@ def _parser() -> argparse.ArgumentParser:
         description="Measure our collectives beside the ones you would otherwise use, and compare with the aims.",
         epilog="Without a command: all. `bench/run COMMAND --help` shows a command's options.",
     )
-    common = argparse.ArgumentParser(add_help=False)
-    common.add_argument("--quick", action="store_true", help="one short round: shows that it works, not how fast it is")
+    shared = argparse.ArgumentParser(add_help=False)
+    shared.add_argument("--quick", action="store_true", help="one short round: shows that it works, not how fast it is")
+    shared.add_argument("--json", type=Path, help="also write everything to this file")
+    shared.add_argument("--figures", action="store_true", help="also print the figures of every launch")
+    shared.add_argument("--ronde", type=Path, help="the ronde binary to use (built from this tree otherwise)")
+    shared.add_argument("--wheel", type=Path, help="the wheel to use (built by `make wheel` otherwise)")
+    common = argparse.ArgumentParser(add_help=False, parents=[shared])
     common.add_argument("--rounds", type=int, help="launches of each tool")
     common.add_argument("--seconds", type=float, help="how long to measure each size in each launch")
-    common.add_argument("--json", type=Path, help="also write everything to this file")
-    common.add_argument("--figures", action="store_true", help="also print the figures of every launch")
-    common.add_argument("--ronde", type=Path, help="the ronde binary to use (built from this tree otherwise)")
     common.add_argument("--probe", type=Path, help="the ronde-probe binary to use (built from this tree otherwise)")
-    common.add_argument("--wheel", type=Path, help="the wheel to use (built by `make wheel` otherwise)")
 
     commands = parser.add_subparsers(title="commands", metavar="")
     everything = commands.add_parser(
@@ -130,6 +137,11 @@ def _parser() -> argparse.ArgumentParser:
     launch.add_argument("--only", choices=LAUNCH_PARTS, nargs="+", default=[], help="only these parts")
     launch.add_argument("--horovod", action="store_true", help="also measure upstream Horovod, compiled on first use")
     launch.set_defaults(act=_launch)
+
+    gpu = commands.add_parser("gpu", parents=[shared], help="tensors on a GPU: training, packing, ranks that share it")
+    gpu.add_argument("--only", choices=GPU_PARTS, nargs="+", default=[], help="only these parts")
+    gpu.add_argument("--python", type=Path, default=Path(sys.executable), help="the interpreter with torch to use")
+    gpu.set_defaults(act=_gpu)
 
     big = commands.add_parser("gpubox", parents=[common], help="the in-host table for 2, 4, 8 and 16 ranks, offline")
     big.add_argument("--ranks", type=int, nargs="+", default=list(BIG_MACHINE_RANKS))
@@ -215,6 +227,14 @@ def _launch(options: argparse.Namespace, report: Report) -> None:
         printing.speed(report, ours, upstream, rounds)
     if "memory" in parts:
         printing.memory_unread(report, ours, rounds)
+
+
+def _gpu(options: argparse.Namespace, report: Report) -> None:
+    """Look for a GPU before anything is built for it."""
+    found = look(options.python)
+    ronde, package = environment.our_wheel(options.wheel)
+    launcher = Launcher(options.ronde or ronde, package, options.python)
+    gpu_suite.measure(report, launcher, found, options.only, options.quick)
 
 
 def _gpubox(options: argparse.Namespace, report: Report) -> None:

@@ -157,6 +157,14 @@ def our_installation(ronde: Path | None, probe: Path | None, wheel: Path | None)
     return OurBinaries(installed, ours.probe, ours.package)
 
 
+def our_wheel(wheel: Path | None) -> tuple[Path, Path]:
+    """Return the launcher of the wheel, ready to run, and where `import horovod` finds the wheel's packages."""
+    package = _unpacked_wheel(wheel)
+    (ronde,) = package.glob("ronde-*.data/scripts/ronde")
+    ronde.chmod(0o755)
+    return ronde, package
+
+
 def _unpacked_wheel(wheel: Path | None) -> Path:
     """Unpack the Python package from the wheel, ready for PYTHONPATH, so that nothing is installed anywhere."""
     if wheel is None:

@@ -106,8 +106,8 @@ class Report:
             ]
             print(f"\n{title}\n{_table([header, *lines])}")
 
-    def write(self, path: Path) -> None:
-        """Write everything as JSON."""
+    def summary(self) -> dict[str, object]:
+        """Return all rows, and what one must know to judge them, as JSON has it."""
         rows = [
             {
                 "work": row.aim.section,
@@ -123,15 +123,18 @@ class Report:
             }
             for row in self.rows
         ]
-        content = {
+        return {
             "command": self.command,
             "when": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
             "machine": {**self.machine, "load_after": _load()},
             "measures": {measure.name.lower(): measure.value for measure in Measure},
             "notes": self.notes,
             "rows": rows,
-            "launches": self.figures,
         }
+
+    def write(self, path: Path) -> None:
+        """Write everything as JSON."""
+        content = {**self.summary(), "launches": self.figures}
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(json.dumps(content, indent=2, ensure_ascii=False) + "\n")
 

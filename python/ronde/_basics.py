@@ -113,8 +113,8 @@ class HorovodBasics:
         return True
 
     def nccl_built(self) -> int:
-        """Return the version of NCCL that moves tensors between GPUs, or 0: tensors go through the host's memory."""
-        return 0
+        """Return the version of NCCL that would move tensors between GPUs, as in 22807; 0 if there is none."""
+        return _core.nccl_version()
 
     def ddl_built(self) -> bool:
         """Tell whether IBM's DDL is in use: no."""
@@ -125,8 +125,8 @@ class HorovodBasics:
         return False
 
     def cuda_built(self) -> bool:
-        """Tell whether collectives run on CUDA devices: tensors are taken from there, but reduced by the CPU."""
-        return False
+        """Tell whether collectives can run on CUDA devices of this machine: whether its driver can be used."""
+        return _core.cuda_available()
 
     def rocm_built(self) -> bool:
         """Tell whether collectives run on ROCm devices: no."""

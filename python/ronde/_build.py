@@ -68,9 +68,9 @@ def extension_available(ext_base_name: str, verbose: bool = False) -> bool:
 
 
 def gpu_available(ext_base_name: str, verbose: bool = False) -> bool:
-    """Tell whether collectives of a framework run on GPUs: not yet, tensors go through the host's memory."""
-    del ext_base_name, verbose
-    return basics.nccl_built() != 0
+    """Tell whether collectives of a framework run on the GPUs of this machine; PyTorch's do, if it has any."""
+    del verbose
+    return ext_base_name == "torch" and basics.cuda_built()
 
 
 def mpi_built(verbose: bool = False) -> bool:

@@ -16,6 +16,8 @@ __all__ = [
     "after_fork_in_child",
     "answer_inquiry",
     "bridge_table",
+    "cuda_available",
+    "current_stream",
     "describe_array",
     "describe_dlpack",
     "dtype_code",
@@ -34,9 +36,11 @@ __all__ = [
     "is_homogeneous",
     "is_initialized",
     "keep",
+    "nccl_version",
     "pending",
     "place",
     "poll",
+    "prefer_gpu",
     "process_sets",
     "rank_and_size",
     "remove_process_set",
@@ -44,6 +48,8 @@ __all__ = [
     "start_timeline",
     "stop_timeline",
     "synchronize",
+    "use_gpu",
+    "use_streams",
     "wait",
 ]
 
@@ -69,7 +75,8 @@ def describe_dlpack(capsule: Any) -> tuple[int, list[int], int, bool, bool]: ...
 
 # Operations return a handle at once. Without a job, or after a failure, they raise HorovodInternalError; ValueError if
 # the name is in flight already, the process set is unknown or this rank is not in it, or arguments do not fit together.
-# With ``awaited`` the caller waits for the operation right away, which spares a change of threads.
+# With ``awaited`` the caller waits for the operation right away, which spares a change of threads. With ``stream`` the
+# tensors are in the memory of the GPU in use, and can be read behind what that stream was given until now.
 def enqueue_allreduce(
     process_set: int,
     name: str,
@@ -82,6 +89,7 @@ def enqueue_allreduce(
     postscale: float,
     priority: int,
     awaited: bool = False,
+    stream: int | None = None,
 ) -> int: ...
 
 # Tensors of a group: input, output, shape, dtype.
@@ -94,9 +102,18 @@ def enqueue_grouped_allreduce(
     postscale: float,
     priority: int,
     awaited: bool = False,
+    stream: int | None = None,
 ) -> int: ...
+
+# `room` is memory for results, address and bytes: it is taken where exactly so many bytes are needed.
 def enqueue_allgather(
-    process_set: int, name: str, tensors: Sequence[tuple[int, Sequence[int], int]], grouped: bool, awaited: bool = False
+    process_set: int,
+    name: str,
+    tensors: Sequence[tuple[int, Sequence[int], int]],
+    grouped: bool,
+    awaited: bool = False,
+    stream: int | None = None,
+    room: Sequence[tuple[int, int]] = [],
 ) -> int: ...
 def enqueue_broadcast(
     process_set: int,
@@ -107,6 +124,7 @@ def enqueue_broadcast(
     dtype: int,
     root_rank: int,
     awaited: bool = False,
+    stream: int | None = None,
 ) -> int: ...
 def enqueue_alltoall(
     process_set: int,
@@ -116,6 +134,8 @@ def enqueue_alltoall(
     dtype: int,
     splits: list[int] | None,
     awaited: bool = False,
+    stream: int | None = None,
+    room: tuple[int, int] | None = None,
 ) -> int: ...
 def enqueue_reducescatter(
     process_set: int,
@@ -126,6 +146,7 @@ def enqueue_reducescatter(
     postscale: float,
     grouped: bool,
     awaited: bool = False,
+    stream: int | None = None,
 ) -> int: ...
 def enqueue_barrier(process_set: int, name: str, awaited: bool = False) -> int: ...
 def enqueue_join(name: str, awaited: bool = False) -> int: ...
@@ -136,16 +157,21 @@ def poll(handle: int) -> bool: ...
 
 # None for operations with given outputs and for unknown handles; for an allgather a list of (DLPack capsule of bytes or
 # None, shape); for an alltoall (capsule or None, shape, rows received from each); for a join the rank that joined last.
+# There is no capsule if there are no bytes, or if they are in the room that was given.
 def wait(handle: int) -> Any: ...
 
 # Operations that keep objects until somebody has waited for them with `synchronize`, which returns the result or what
-# `finish` makes of it and of what `wait` would return; None for handles that are not known.
-def keep(handle: int, result: Any, finish: Callable[[Any, Any], Any] | None, tensors: Any) -> int: ...
+# `finish` makes of it and of what `wait` would return; None for handles that are not known. On a GPU nobody waits: the
+# framework's current stream does. `stream` is the one that the operation was started with.
+def keep(
+    handle: int, result: Any, finish: Callable[[Any, Any], Any] | None, tensors: Any, stream: int | None = None
+) -> int: ...
 def pending() -> list[int]: ...
 def synchronize(handle: int) -> Any: ...
 
-# Starts operations on tensors that can be taken as they are (dense, contiguous, on the CPU, of one of these classes and
-# types) and keeps them; None for others, and nothing is done. An allreduce is in place and called `allreduce.<name>`.
+# Starts operations on tensors that can be taken as they are (dense, contiguous, on the CPU or the GPU in use, of one of
+# these classes and types) and keeps them; None for others, and nothing is done. An allreduce is in place and called
+# `allreduce.<name>`.
 @final
 class PlainTensors:
     def __new__(cls, classes: list[type], strided: Any, dtypes: list[tuple[Any, int]]) -> PlainTensors: ...
@@ -161,6 +187,17 @@ class PlainTensors:
         awaited: bool,
     ) -> int | None: ...
 
+# A rank works with one GPU. `use_gpu` opens it, unless there is one, and returns the number of the one in use;
+# `prefer_gpu` names it for a rank that has to take part before it has brought a tensor.
+def use_gpu(ordinal: int) -> int: ...
+def prefer_gpu(ordinal: int) -> None: ...
+
+# How to ask a framework, whose tensors are of a class, for the current stream of a GPU, and how to tell it that the
+# current stream uses the tensors among some objects, in lists and tuples too.
+def use_streams(tensor: type, current: Callable[[int], int], lend: Callable[..., None]) -> None: ...
+def current_stream() -> int: ...
+def cuda_available() -> bool: ...
+def nccl_version() -> int: ...
 def add_process_set(ranks: list[int]) -> int: ...
 def remove_process_set(process_set: int) -> bool: ...
 def process_sets() -> list[tuple[int, list[int]]]: ...

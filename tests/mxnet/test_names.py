@@ -54,7 +54,9 @@ def test_arguments_and_defaults(name: str) -> None:
 def test_constants() -> None:
     assert [hvd.Average, hvd.Sum, hvd.Adasum, hvd.Min, hvd.Max, hvd.Product] == [0, 1, 2, 3, 4, 5]
     assert (hvd.mpi_built(), hvd.mpi_enabled(), hvd.gloo_built(), hvd.gloo_enabled()) == (False, False, True, True)
-    assert (hvd.nccl_built(), hvd.ddl_built(), hvd.ccl_built(), hvd.rocm_built()) == (0, False, False, False)
+    assert (hvd.ddl_built(), hvd.ccl_built(), hvd.rocm_built()) == (False, False, False)
+    # What the machine has: nothing, or an NCCL that is new enough.
+    assert hvd.nccl_built() == 0 or hvd.nccl_built() >= 21400
 
 
 @pytest.mark.parametrize(

@@ -29,10 +29,15 @@ class Finished(NamedTuple):
         return [line[len(prefix) :] for line in self.output.splitlines() if line.startswith(prefix)]
 
 
+def search_path(*folders: Path) -> str:
+    """Return what ranks import from: these folders, and what ``tests/gpu/run.py`` names in place of an environment."""
+    return os.pathsep.join(filter(None, [*map(str, folders), os.environ.get("RONDE_TEST_PATH")]))
+
+
 def launch(ranks: int, command: list[str], timeout: float = 60.0, **variables: str) -> Finished:
     """Run a command on some ranks of this machine and return when the job has ended."""
-    environment = {**os.environ, "PYTHONPATH": str(HERE), "PYTHONUNBUFFERED": "1", **variables}
-    ronde = Path(sys.executable).with_name("ronde")
+    environment = {**os.environ, "PYTHONPATH": search_path(HERE), "PYTHONUNBUFFERED": "1", **variables}
+    ronde = os.environ.get("RONDE_TEST_LAUNCHER") or Path(sys.executable).with_name("ronde")
     done = subprocess.run(
         [ronde, "run", "-np", str(ranks), *command],
         env=environment,

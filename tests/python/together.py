@@ -20,7 +20,7 @@ from pathlib import Path
 
 import pytest
 
-from ranks import launch
+from ranks import launch, search_path
 
 HERE = Path(__file__).parent
 
@@ -44,6 +44,7 @@ def on_ranks(*sizes: int) -> Callable[[Callable[[], None]], Callable[..., None]]
         test.__doc__ = check.__doc__
         test.__module__ = check.__module__
         test.check = check  # type: ignore[attr-defined]
+        test.sizes = sizes  # type: ignore[attr-defined]
         return test
 
     return decorate
@@ -63,13 +64,16 @@ def _results(session: pytest.Session, folder: Path, size: int) -> dict[str, str 
             and item.path.parent == folder
             and item.callspec.params["size"] == size
         ]
-        _reports[folder, size] = _run_all(wanted, folder, size)
+        _reports[folder, size] = run_all(wanted, [folder], size)
     return _reports[folder, size]
 
 
-def _run_all(checks: list[str], folder: Path, size: int) -> dict[str, str | None]:
+def run_all(
+    checks: list[str], folders: list[Path], size: int, variables: dict[str, str] | None = None
+) -> dict[str, str | None]:
+    """Run checks that are in these folders, and return what came of each: nothing to report, or what went wrong."""
     reports: dict[str, str | None] = {}
-    variables = {"HOROVOD_ELASTIC": "", "PYTHONPATH": os.pathsep.join([str(folder), str(HERE)])}
+    variables = {"HOROVOD_ELASTIC": "", "PYTHONPATH": search_path(*folders, HERE), **(variables or {})}
     while checks:
         job = launch(size, [sys.executable, str(HERE / "together.py"), *checks], JOB_TIMEOUT, **variables)
         passed = [_passed(job.lines_of(rank)) for rank in range(size)]
@@ -90,7 +94,6 @@ def _passed(lines: list[str]) -> set[str]:
 def run_checks(names: list[str]) -> None:
     """Call the checks, as a rank; the first that fails ends this process, and with it the job."""
     import prepare
-
     import ronde
     from ronde._basics import basics
 

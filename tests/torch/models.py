@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 
 import horovod.torch as hvd
+from prepare import DEVICE
 
 STEPS = 5
 ROWS = 12
@@ -22,11 +23,11 @@ def network() -> nn.Module:
 
 def batches(steps: int = STEPS) -> list[tuple[Tensor, Tensor]]:
     """Return the whole batches, the same ones on every rank."""
-    generator = torch.Generator().manual_seed(11)
+    generator = torch.Generator("cpu").manual_seed(11)
     return [
         (
-            torch.randn(ROWS, 6, generator=generator, dtype=torch.float64),
-            torch.randint(0, 3, (ROWS,), generator=generator),
+            torch.randn(ROWS, 6, generator=generator, dtype=torch.float64, device="cpu").to(DEVICE),
+            torch.randint(0, 3, (ROWS,), generator=generator, device="cpu").to(DEVICE),
         )
         for _ in range(steps)
     ]

@@ -7,15 +7,17 @@ import torch
 from torch import Tensor, nn
 
 import horovod.torch as hvd
+from prepare import DEVICE
 from together import on_ranks
 
 SHAPES = [(11, 4), (11, 4, 5), (11, 4, 3, 2), (11, 4, 3, 2, 2)]
 
 
 def whole(shape: tuple[int, ...], dtype: torch.dtype) -> Tensor:
-    generator = torch.Generator().manual_seed(9)
+    generator = torch.Generator("cpu").manual_seed(9)
+    numbers = torch.randn(shape, generator=generator, dtype=torch.float64, device="cpu")
     # Far from zero, where differences of squares would lose everything.
-    return (torch.randn(shape, generator=generator, dtype=torch.float64) * 3 + 1000).to(dtype)
+    return (numbers * 3 + 1000).to(DEVICE, dtype)
 
 
 def parts(batch: Tensor, empty: bool) -> list[Tensor]:
@@ -44,7 +46,8 @@ def test_output_statistics_and_gradients_are_those_of_the_whole_batch() -> None:
     for shape in SHAPES:
         for options, empty in cases:
             batch = whole(shape, torch.float64)
-            weights = torch.randn(shape, generator=torch.Generator().manual_seed(4), dtype=torch.float64)
+            weights = torch.randn(shape, generator=torch.Generator().manual_seed(4), dtype=torch.float64, device="cpu")
+            weights = weights.to(batch.device)
             plain, synced = plain_norm(shape, **options), hvd.SyncBatchNorm(4, **options).double()
             if plain.affine:
                 for norm in (plain, synced):

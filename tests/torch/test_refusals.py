@@ -287,7 +287,7 @@ def test_one_name_for_two_operations() -> None:
     # Names are the whole key on which ranks meet, so the operation is made to differ below the names it is part of.
     from ronde import _core
 
-    ones = torch.ones(2)
+    ones = torch.ones(2, device="cpu")
     place = (ones.data_ptr(), [2], 7)
     if hvd.rank() == 0:
         handle = _core.enqueue_allgather(0, "one name", [place], False)

@@ -15,6 +15,7 @@ from torch import Tensor, nn
 import horovod.torch as hvd
 from horovod.torch import sparse_allreduce_async as sparse
 from models import ROWS, assert_same, assert_same_on_all_ranks, batches, loss_of, network, own_part, train_alone
+from prepare import DEVICE
 from together import on_ranks
 
 
@@ -23,13 +24,13 @@ def sgd(parameters: Any) -> torch.optim.Optimizer:
 
 
 def scaler() -> Any:
-    """Return a GradScaler that works on the CPU.
+    """Return a GradScaler that works on the CPU, or on the device that is tested.
 
     PyTorch before 2.3 has only one for CUDA, which switches itself off without a GPU. Its parts that work on gradients
     run on any device, so there they are used directly, with the scale in the CPU's memory.
     """
     if hasattr(torch.amp, "GradScaler"):
-        return torch.amp.GradScaler("cpu", init_scale=1024.0, growth_interval=1000)
+        return torch.amp.GradScaler(DEVICE.type, init_scale=1024.0, growth_interval=1000)
 
     class OnCpu(torch.cuda.amp.GradScaler):
         """Enabled without CUDA."""
@@ -209,8 +210,8 @@ class Words(nn.Module):
 
 
 def word_batches() -> list[Tensor]:
-    generator = torch.Generator().manual_seed(5)
-    return [torch.randint(0, 20, (ROWS,), generator=generator) for _ in range(5)]
+    generator = torch.Generator("cpu").manual_seed(5)
+    return [torch.randint(0, 20, (ROWS,), generator=generator, device="cpu").to(DEVICE) for _ in range(5)]
 
 
 @on_ranks(2, 3)
@@ -402,7 +403,9 @@ def test_gradients_in_channels_last_order() -> None:
 
 @on_ranks(2)
 def test_loaders_that_fork_workers_while_training() -> None:
-    data = torch.utils.data.TensorDataset(torch.cat([i for i, _ in batches()]), torch.cat([t for _, t in batches()]))
+    # Workers that are forked cannot use a GPU.
+    whole = [torch.cat(parts).cpu() for parts in zip(*batches())]
+    data = torch.utils.data.TensorDataset(*whole)
     sampler = torch.utils.data.distributed.DistributedSampler(
         data, num_replicas=hvd.size(), rank=hvd.rank(), shuffle=False
     )
@@ -413,7 +416,7 @@ def test_loaders_that_fork_workers_while_training() -> None:
     for _ in range(2):
         for inputs, targets in loader:
             optimizer.zero_grad()
-            loss_of(model, inputs, targets).backward()
+            loss_of(model, inputs.to(DEVICE), targets.to(DEVICE)).backward()
             optimizer.step()
             seen += len(inputs)
     assert seen == len(data)

@@ -73,6 +73,10 @@ pub struct Group {
     pub(crate) wires: Wires,
     /// Private memory in which the tensors of a batch lie together.
     pub(crate) staging: Staging,
+    /// The number that names it among all groups of the job.
+    pub(crate) id: u64,
+    /// How often its members have handed each other descriptors.
+    pub(crate) traded: u16,
     failed: Option<Error>,
 }
 
@@ -115,6 +119,8 @@ impl Group {
             host: None,
             wires: Wires::new(id, shared.clone()),
             staging: Staging::default(),
+            id,
+            traded: 0,
             failed: None,
             hosts,
         };
@@ -277,17 +283,22 @@ impl Group {
         if let Err(error) = &outcome
             && !matches!(error, Error::Invalid(_) | Error::Unsupported { .. })
         {
-            let named = match error {
-                Error::PeerLost { rank, .. } | Error::Unreachable { rank, .. } => *rank,
-                _ => self.shared.rank,
-            };
-            if let Some(host) = &self.host {
-                host.abandon(named);
-            }
-            self.wires.close();
-            self.failed = Some(error.clone());
+            self.abandon(error);
         }
         outcome
+    }
+
+    /// The other members will not wait for this one any more, and every later call fails with `error`.
+    pub fn abandon(&mut self, error: &Error) {
+        let named = match error {
+            Error::PeerLost { rank, .. } | Error::Unreachable { rank, .. } => *rank,
+            _ => self.shared.rank,
+        };
+        if let Some(host) = &self.host {
+            host.abandon(named);
+        }
+        self.wires.close();
+        self.failed = Some(error.clone());
     }
 
     /// The kernel for a reduction over this group.

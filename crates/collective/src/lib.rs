@@ -14,9 +14,11 @@
 //! | `algorithm` | how each collective moves its bytes over `host` and `net`, and the table that chooses |
 //! | `control` | [`Tree`]: small messages up to one leader and down again, for agreeing on what to do next |
 //! | [`Part`] | one tensor of a batch, by address |
+//! | `annex` | what those who move bytes by other means need of a group: subsets, descriptors, word of a loss |
 //! | [`Group`] | the collectives, checked and guarded: after a failure every call says what failed first |
 
 mod algorithm;
+mod annex;
 mod control;
 mod error;
 pub mod fabric;
@@ -28,6 +30,7 @@ mod net;
 mod parts;
 pub mod types;
 
+pub use annex::{Alarm, Pages};
 pub use control::{Bell, Sleeper, Tree};
 pub use error::{Error, Result};
 pub use fabric::{Card, Fabric, Interrupt, LinkKind, Listening, Route, Routes};

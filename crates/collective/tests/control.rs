@@ -296,6 +296,42 @@ fn a_rank_that_does_not_attend_is_left_alone_and_sees_the_frame_when_it_looks() 
 }
 
 #[test]
+fn a_rank_that_does_not_attend_can_be_woken_all_the_same() {
+    for layout in [&[2][..], &[1, 1]] {
+        on_ranks(layout, |fabric, world| {
+            let (mut tree, sleeper, _) = control(fabric);
+            if let Some(parent) = tree.parent() {
+                tree.send(parent, b"urgent").expect("send");
+                tree.wake(parent);
+            } else {
+                sleep_until_woken(&sleeper).expect("nobody is lost");
+                assert_eq!(frames(&mut tree, &sleeper), [(1, b"urgent".to_vec())]);
+            }
+            world.barrier().expect("barrier");
+        });
+    }
+}
+
+#[test]
+fn whoever_sleeps_on_the_bell_alone_is_left_alone_by_wires() {
+    on_ranks(&[1, 1], |fabric, world| {
+        let (mut tree, sleeper, bell) = control(fabric);
+        if let Some(parent) = tree.parent() {
+            tree.send(parent, b"later").expect("send");
+        } else {
+            sleep_until_woken(&sleeper).expect("nobody is lost");
+            let start = Instant::now();
+            sleeper.sleep_on_bell(Some(A_WHILE)).expect("nobody is lost");
+            assert!(start.elapsed() >= A_WHILE, "the frame is still there, and does not wake");
+            bell.ring();
+            sleeper.sleep_on_bell(None).expect("nobody is lost");
+            assert_eq!(frames(&mut tree, &sleeper), [(1, b"later".to_vec())]);
+        }
+        world.barrier().expect("barrier");
+    });
+}
+
+#[test]
 fn a_loss_wakes_the_sleeper_and_every_later_call_names_it() {
     for layout in [&[1][..], &[2], &[1, 1]] {
         on_ranks(layout, |fabric, world| {

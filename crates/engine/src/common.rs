@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLock, Weak};
 use std::time::{Duration, Instant};
 
 use ronde_collective::{Fabric, Interrupt};
@@ -12,6 +12,7 @@ use ronde_settings::{Level, Settings};
 use crate::device::Executor;
 use crate::error::Error;
 use crate::inquiry::Inquiries;
+use crate::job::Membership;
 use crate::negotiation;
 use crate::operation::Operation;
 use crate::seat::Seat;
@@ -37,7 +38,14 @@ pub(crate) struct Common {
     /// Sets added so far. All ranks add the same ones in the same order, so it names a set's links on all of them.
     added: AtomicU64,
     executor: Mutex<Option<Arc<dyn Executor>>>,
+    loader: OnceLock<Loader>,
+    membership: OnceLock<Weak<Membership>>,
+    /// Why no process set gets a turn for its work on devices any more.
+    pub(crate) turns_end: OnceLock<Error>,
 }
+
+/// Finds the device of a rank that has not named one by a tensor: one that has joined takes part without data.
+pub(crate) type Loader = Box<dyn Fn() -> Result<Arc<dyn Executor>, Error> + Send + Sync>;
 
 /// The set of all ranks.
 pub(crate) const WORLD: u32 = 0;
@@ -60,6 +68,9 @@ impl Common {
             sets: RwLock::default(),
             added: AtomicU64::new(0),
             executor: Mutex::new(None),
+            loader: OnceLock::new(),
+            membership: OnceLock::new(),
+            turns_end: OnceLock::new(),
         })
     }
 
@@ -129,6 +140,12 @@ impl Common {
         })
     }
 
+    /// All seats of this rank.
+    pub(crate) fn seats(&self) -> Vec<Arc<Seat>> {
+        let sets = self.sets.read().unwrap_or_else(PoisonError::into_inner);
+        sets.values().filter_map(|set| set.seat.clone()).collect()
+    }
+
     /// All sets with their ranks.
     pub(crate) fn sets(&self) -> Vec<(u32, Vec<usize>)> {
         let sets = self.sets.read().unwrap_or_else(PoisonError::into_inner);
@@ -172,8 +189,35 @@ impl Common {
         *self.executor_slot() = Some(executor);
     }
 
-    pub(crate) fn executor(&self) -> Option<Arc<dyn Executor>> {
-        self.executor_slot().clone()
+    /// Names what tells the ranks of other hosts and the launcher of this one's failure.
+    pub(crate) fn set_membership(&self, membership: &Arc<Membership>) {
+        let _ = self.membership.set(Arc::downgrade(membership));
+    }
+
+    /// Tells the other ranks that this one can take no further part, and why, so that they fail with that reason.
+    pub(crate) fn fail(&self, reason: &str) {
+        // The rendezvous first: it tells the launcher who failed first, and neighbours may end at once.
+        if let Some(membership) = self.membership.get().and_then(Weak::upgrade) {
+            membership.fail(reason);
+        }
+        self.fabric.fail(reason);
+    }
+
+    /// The first one stays.
+    pub(crate) fn set_loader(&self, loader: Loader) {
+        let _ = self.loader.set(loader);
+    }
+
+    pub(crate) fn executor(&self) -> Result<Arc<dyn Executor>, Error> {
+        if let Some(executor) = &*self.executor_slot() {
+            return Ok(executor.clone());
+        }
+        let loader = self.loader.get().ok_or_else(|| {
+            Error::Invalid("the tensors are in the memory of a device for which nothing is loaded".into())
+        })?;
+        let executor = loader()?;
+        self.set_executor(executor.clone());
+        Ok(executor)
     }
 
     fn executor_slot(&self) -> MutexGuard<'_, Option<Arc<dyn Executor>>> {

@@ -41,7 +41,7 @@ pub struct Engine {
     next: AtomicU64,
     teller: Arc<Teller>,
     // Dropped last: links say goodbye before the rendezvous is left.
-    membership: Membership,
+    membership: Arc<Membership>,
 }
 
 impl Engine {
@@ -76,8 +76,10 @@ impl Engine {
 
     fn over(job: Job, interrupted: Interrupt, settings: Settings, sets: &[Vec<usize>]) -> Result<Engine> {
         let (place, fabric, membership) = job.into_parts();
+        let membership = Arc::new(membership);
         let everybody: Vec<usize> = (0..place.size).collect();
         let common = Common::new(fabric, place, settings, interrupted);
+        common.set_membership(&membership);
         let engine = Engine {
             common,
             handles: Mutex::default(),
@@ -155,9 +157,9 @@ impl Engine {
         seat.submit(Arc::new(operation))
     }
 
-    /// Whether an operation is finished; true for handles nobody knows any more.
+    /// Whether an operation is finished, on its device too; true for handles nobody knows any more.
     pub fn poll(&self, handle: Handle) -> bool {
-        self.handles().get(&handle).is_none_or(|(_, operation)| operation.is_done())
+        self.handles().get(&handle).is_none_or(|(_, operation)| operation.is_reached())
     }
 
     /// The outcome of an operation that is over, whose handle is then forgotten; `None` if it is not, or nobody knows it.
@@ -170,7 +172,7 @@ impl Engine {
             }
             entry.remove()
         };
-        Some(operation.outcome())
+        Some(self.outcome(&operation))
     }
 
     /// Waits for an operation and forgets its handle. `None`: no such handle.
@@ -178,7 +180,17 @@ impl Engine {
         let Some((seat, operation)) = self.handles().get(&handle).cloned() else { return Ok(None) };
         seat.wait(&operation)?;
         self.handles().remove(&handle);
-        operation.outcome().map(Some)
+        self.outcome(&operation).map(Some)
+    }
+
+    /// The outcome of an operation that is over. What a device has yet to do is worth nothing once a rank is lost: streams then go on
+    /// without the lost rank's part.
+    fn outcome(&self, operation: &Operation) -> Result<Finished> {
+        let finished = operation.outcome()?;
+        match self.common.fabric.check_loss() {
+            Err(loss) if finished.events.iter().any(|event| !event.reached()) => Err(loss.into()),
+            _ => Ok(finished),
+        }
     }
 
     /// Tells the other members that this rank found its own arguments for an operation of so many tensors wrong. Several are
@@ -195,6 +207,7 @@ impl Engine {
         let nothing = || Tensor {
             source: std::ptr::null(),
             target: std::ptr::null_mut(),
+            capacity: 0,
             shape: Vec::new(),
             dtype: DType::U8,
             ready: None,
@@ -295,16 +308,22 @@ impl Engine {
         })
     }
 
-    /// From now on batches of tensors in device memory are run by `executor`.
+    /// From now on process sets whose tensors are in device memory for the first time are served by `executor`.
     pub fn set_executor(&self, executor: Arc<dyn Executor>) {
         self.common.set_executor(executor);
     }
 
+    /// Says how to find an executor where this rank has to take part before it had a tensor in device memory.
+    pub fn set_executor_loader(
+        &self,
+        loader: impl Fn() -> Result<Arc<dyn Executor>> + Send + Sync + 'static,
+    ) {
+        self.common.set_loader(Box::new(loader));
+    }
+
     /// Tells the other ranks that this one is about to end because of `reason`, so that they fail with it.
     pub fn fail(&self, reason: &str) {
-        // The rendezvous first: it tells the launcher who failed first, and neighbours may end at once.
-        self.membership.fail(reason);
-        self.common.fabric.fail(reason);
+        self.common.fail(reason);
     }
 
     /// Where a thread may stand by for questions of other ranks about what this one is doing.

@@ -9,10 +9,10 @@ use ronde_collective::types::ReduceOp;
 use ronde_collective::{GatherPart, Group, Part, Reduction, ScatterPart, rows_of};
 
 use crate::buffer::Buffer;
-use crate::device::{Event, Executor};
+use crate::device::{Input, Worker};
 use crate::error::Error;
-use crate::negotiation::{Batch, Device, Kind};
-use crate::operation::{Operation, Rows, Tensor};
+use crate::negotiation::{Batch, Kind};
+use crate::operation::{Memory, Operation, Rows, Tensor};
 
 /// The operation behind an item of a batch, and which of its tensors it is; `None` where this rank has joined.
 pub(crate) type Entry = Option<(Arc<Operation>, usize)>;
@@ -21,18 +21,11 @@ fn tensor(entry: &Entry) -> Option<&Tensor> {
     entry.as_ref().and_then(|(operation, index)| operation.what.tensors.get(*index))
 }
 
-/// Runs a batch to its end, or on a device up to the event that is recorded with its operations.
-pub(crate) fn run(
-    group: &mut Group,
-    batch: &Batch,
-    entries: &[Entry],
-    executor: Option<&Arc<dyn Executor>>,
-) -> Result<(), Error> {
-    if batch.device != Device::Host {
-        return on_device(group, batch, entries, executor);
-    }
+/// Runs a batch of tensors in host memory to its end.
+pub(crate) fn run(group: &mut Group, batch: &Batch, entries: &[Entry]) -> Result<(), Error> {
     for event in entries.iter().filter_map(|entry| tensor(entry)?.ready.as_ref()) {
-        event.wait().map_err(Error::Invalid)?;
+        // Only this rank's device failed, so the members are no longer level.
+        event.wait().map_err(Error::ShutDown)?;
     }
     let how =
         Reduction { dtype: batch.dtype, op: batch.op, prescale: batch.prescale, postscale: batch.postscale };
@@ -46,21 +39,31 @@ pub(crate) fn run(
     }
 }
 
-fn on_device(
+/// Starts a batch of tensors on a device; its end is an event that is recorded with its operations.
+pub(crate) fn start(
+    worker: &mut dyn Worker,
     group: &mut Group,
     batch: &Batch,
     entries: &[Entry],
-    executor: Option<&Arc<dyn Executor>>,
 ) -> Result<(), Error> {
-    let Some(executor) = executor else {
-        return Err(Error::Invalid(
-            "the tensors are in the memory of a device for which nothing is loaded".into(),
-        ));
-    };
-    let places: Vec<Option<&Tensor>> = entries.iter().map(tensor).collect();
-    let finished: Arc<dyn Event> = executor.run(group, batch, &places)?;
-    for (operation, _) in entries.iter().flatten() {
-        operation.record(|outcome| outcome.events.push(finished.clone()));
+    let items: Vec<Option<Input<'_>>> = entries
+        .iter()
+        .map(|entry| {
+            let splits = entry.as_ref().and_then(|(operation, _)| operation.what.splits.as_deref());
+            tensor(entry).map(|tensor| Input { tensor, splits })
+        })
+        .collect();
+    let started = worker.run(group, batch, &items)?;
+    let rows = started.rows.into_iter().chain(std::iter::repeat_with(|| None));
+    for (entry, rows) in entries.iter().zip(rows) {
+        let Some((operation, index)) = entry else { continue };
+        operation.record(|finished| {
+            finished.events.push(started.event.clone());
+            finished.received.clone_from(&started.received);
+            if let Some(slot) = finished.rows.get_mut(*index) {
+                *slot = rows;
+            }
+        });
     }
     Ok(())
 }
@@ -124,7 +127,7 @@ fn allgather(group: &mut Group, entries: &[Entry]) -> Result<(), Error> {
         let mut shape = tensor.shape.clone();
         shape[0] = rows.iter().map(|rows| rows[index] as u64).sum();
         parts.push(GatherPart { source: tensor.source, target: buffer.as_ptr(), lengths });
-        results.push(Rows { buffer, shape });
+        results.push(Rows { memory: Memory::Host(buffer), shape });
     }
     // SAFETY: as in `allreduce`; the buffers hold what all bring together.
     unsafe { group.allgather_parts(&parts) }?;
@@ -180,7 +183,7 @@ fn alltoall(group: &mut Group, entries: &[Entry]) -> Result<(), Error> {
         let mut shape = tensor.shape.clone();
         shape[0] = received.iter().sum::<usize>() as u64;
         operation.record(|finished| {
-            finished.rows[*index] = Some(Rows { buffer, shape });
+            finished.rows[*index] = Some(Rows { memory: Memory::Host(buffer), shape });
             finished.received = received;
         });
     }

@@ -7,7 +7,8 @@
 //! | [`Network`] | what the launcher says about reaching other ranks, and where this one listens |
 //! | [`negotiation`] | the pure state machine: which requests meet, in which order they run, what is fused |
 //! | `seat` | this rank's seat in one process set: a thread, a control tree, a group, and one negotiation |
-//! | `operation`, `tickets` | what was submitted, and how the negotiation names it |
+//! | `turns` | one order for what process sets start on devices |
+//! | `operation`, `inbox`, `tickets` | what was submitted, where it waits to be taken up, and how the negotiation names it |
 //! | `flag`, `teller` | how callers learn of its end: they wait, or are told |
 //! | `execute` | an agreed batch becomes calls of the data plane |
 //! | [`device`] | the seam to devices: readiness and completion as events |
@@ -24,6 +25,7 @@ mod error;
 mod execute;
 mod flag;
 mod hasher;
+mod inbox;
 mod inquiry;
 mod job;
 pub mod negotiation;
@@ -33,6 +35,7 @@ mod seat;
 mod teller;
 mod tickets;
 pub mod timeline;
+mod turns;
 mod watch;
 
 pub use buffer::Buffer;
@@ -42,7 +45,7 @@ pub use hasher::{QuickHasher, QuickState};
 pub use inquiry::Inquiries;
 pub use negotiation::{Device, Kind};
 pub use network::{MEMORY_DOMAIN, Network};
-pub use operation::{Finished, Rows, Submission, Tensor};
+pub use operation::{Finished, Memory, Rows, Submission, Tensor};
 pub use ronde_collective::{Interrupt, LinkKind};
 pub use ronde_rendezvous::Place;
 pub use ronde_settings::Settings;

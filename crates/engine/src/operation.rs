@@ -9,7 +9,7 @@ use std::time::Duration;
 use ronde_collective::types::{DType, ReduceOp};
 
 use crate::buffer::Buffer;
-use crate::device::Event;
+use crate::device::{DeviceMemory, Event};
 use crate::error::Error;
 use crate::flag::Flag;
 use crate::negotiation::{Device, GroupTag, Kind, Request};
@@ -23,6 +23,8 @@ pub struct Tensor {
     pub source: *const u8,
     /// Where the result goes; null where the engine allocates it.
     pub target: *mut u8,
+    /// Bytes at `target` for a result whose size only the ranks together know: where exactly so many are needed, they are taken.
+    pub capacity: usize,
     /// Extents of the input.
     pub shape: Vec<u64>,
     /// Type of the elements.
@@ -108,11 +110,22 @@ impl Submission {
     }
 }
 
-/// A result that the engine allocated.
+/// Where a result lies whose size only the ranks together knew.
+#[derive(Debug)]
+pub enum Memory {
+    /// In host memory that the engine allocated.
+    Host(Buffer),
+    /// In the target that was given, which is of the right size.
+    Target,
+    /// In memory of a device that the engine allocated.
+    Device(Box<dyn DeviceMemory>),
+}
+
+/// A result whose size only the ranks together knew.
 #[derive(Debug)]
 pub struct Rows {
     /// The bytes.
-    pub buffer: Buffer,
+    pub memory: Memory,
     /// Extents of the result.
     pub shape: Vec<u64>,
 }
@@ -252,6 +265,12 @@ impl Operation {
         self.done.is_raised()
     }
 
+    /// Whether the results are there, on a device too.
+    pub(crate) fn is_reached(&self) -> bool {
+        let reached = |finished: &Finished| finished.events.iter().all(|event| event.reached());
+        self.is_done() && self.progress().outcome.as_ref().map_or(true, reached)
+    }
+
     pub(crate) fn sleep(&self, limit: Duration) {
         self.done.sleep(limit);
     }
@@ -270,6 +289,7 @@ mod tests {
         Tensor {
             source: std::ptr::null(),
             target: std::ptr::null_mut(),
+            capacity: 0,
             shape: shape.to_vec(),
             dtype: DType::F32,
             ready: None,

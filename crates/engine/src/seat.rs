@@ -13,7 +13,6 @@
 //! Whoever lets go of the core looks at the inbox once more afterwards, since a submitter that found the core taken relies
 //! on it.
 
-use std::collections::HashSet;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering, fence};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
 use std::thread::JoinHandle;
@@ -22,12 +21,14 @@ use std::time::{Duration, Instant};
 use ronde_collective::{Bell, Group, Sleeper, Tree};
 
 use crate::common::{Common, WORLD};
+use crate::device::Worker;
 use crate::error::Error;
 use crate::execute::{self, Entry};
-use crate::hasher::QuickState;
-use crate::negotiation::{Batch, Decision, Item, Negotiator, Request, Ticket, Topology};
+use crate::inbox::Inbox;
+use crate::negotiation::{Batch, Decision, Device, Item, Negotiator, Request, Ticket, Topology};
 use crate::operation::Operation;
 use crate::tickets::Tickets;
+use crate::turns::Turns;
 
 /// How long a waiting caller looks for news before it sleeps. Falling asleep and being woken costs about as much.
 const SPIN: Duration = Duration::from_micros(50);
@@ -54,9 +55,10 @@ pub(crate) struct Seat {
     pub(crate) id: u32,
     /// Ranks of the job, ascending.
     pub(crate) members: Vec<usize>,
-    common: Arc<Common>,
-    inbox: Mutex<Inbox>,
-    /// Whether somebody who found the core taken has left something to look at: an operation in the inbox, or a frame.
+    pub(crate) common: Arc<Common>,
+    pub(crate) turns: Turns,
+    inbox: Inbox,
+    /// Whether somebody who found the core taken has left something to look at: an operation in the inbox, a frame, a turn.
     fresh: AtomicBool,
     core: Mutex<Core>,
     bell: Bell,
@@ -73,21 +75,16 @@ pub(crate) struct Seat {
     thread: Mutex<Option<JoinHandle<()>>>,
 }
 
-#[derive(Default)]
-struct Inbox {
-    queue: Vec<Arc<Operation>>,
-    /// Names in flight on this rank.
-    names: HashSet<Arc<str>, QuickState>,
-    /// Why nothing more is taken.
-    closed: Option<Error>,
-}
-
 /// What negotiates and moves bytes.
 struct Core {
     negotiator: Negotiator,
     tree: Tree,
     group: Group,
+    /// Runs batches of tensors on a device, once there was one.
+    worker: Option<Box<dyn Worker>>,
     tickets: Tickets,
+    /// The next decision, which is to be carried out once it is no longer [early](Seat::is_early).
+    held: Option<Decision>,
     /// Since when this rank waits although a member has left.
     missing_since: Option<Duration>,
 }
@@ -118,13 +115,16 @@ impl Seat {
             id,
             members: members.to_vec(),
             common: common.clone(),
-            inbox: Mutex::default(),
+            turns: Turns::new(id, members, common.place.rank),
+            inbox: Inbox::default(),
             fresh: AtomicBool::new(false),
             core: Mutex::new(Core {
                 negotiator,
                 tree,
                 group,
+                worker: None,
                 tickets: Tickets::default(),
+                held: None,
                 missing_since: None,
             }),
             bell,
@@ -155,37 +155,18 @@ impl Seat {
     /// Puts an operation in flight. Never waits for other ranks.
     pub(crate) fn submit(&self, operation: Arc<Operation>) -> Result<(), Error> {
         let now = Instant::now();
-        let (awaited, queued);
-        {
-            let mut inbox = locked(&self.inbox);
-            if let Some(error) = &inbox.closed {
-                return Err(error.clone());
-            }
-            for (index, name) in operation.names().iter().enumerate() {
-                if !inbox.names.insert(name.clone()) {
-                    for taken_back in &operation.names()[..index] {
-                        inbox.names.remove(taken_back);
-                    }
-                    return Err(Error::Invalid(format!(
-                        "an operation named \"{name}\" is in flight on this rank already; wait for it, or give \
-                         this one another name"
-                    )));
-                }
-            }
-            self.common.submitted(&operation, now);
-            awaited = operation.what.awaited;
-            inbox.queue.push(operation);
-            queued = inbox.queue.len();
-        }
+        let awaited = operation.what.awaited;
+        let on_device = operation.what.device != Device::Host;
+        let queued = self.inbox.put(operation, |operation| self.common.submitted(operation, now))?;
         self.fresh.store(true, Ordering::SeqCst);
         let stormed = self.stormed(now);
         if awaited {
             // Whoever waits right away announces it then, without asking peers to ring for the thread in between.
-        } else if stormed > ANNOUNCED_ALONE
-            && queued < ANNOUNCED_TOGETHER
+        } else if (on_device || stormed > ANNOUNCED_ALONE && queued < ANNOUNCED_TOGETHER)
             && self.waiting.load(Ordering::Relaxed) == 0
         {
-            // More are about to follow; if none do, the thread announces this one.
+            // More are about to follow; if none do, the thread announces this one. A device is given its work without a wait
+            // for the end, so nothing would pile up behind a batch there, and each tensor would be one.
             self.pile_up();
         } else {
             self.stir(stormed > 0);
@@ -211,6 +192,18 @@ impl Seat {
                 self.let_go(core, outcome);
             }
         }
+    }
+
+    /// Something was left to look at: has whoever holds the core, or else the thread, see what can be done now.
+    pub(crate) fn nudge(&self) {
+        self.fresh.store(true, Ordering::SeqCst);
+        self.bell.ring();
+    }
+
+    /// Something was left to tell other ranks: does that here, if nobody else is about to.
+    pub(crate) fn speak_up(&self) {
+        self.fresh.store(true, Ordering::SeqCst);
+        self.stir(false);
     }
 
     /// How many operations were submitted just before this one, each on the heels of the last; more are likely to come.
@@ -310,6 +303,7 @@ impl Seat {
     fn attend(&self, sleeper: &Sleeper) {
         self.common.pin_thread();
         let mut limit = Some(FIRST_SLEEP);
+        let mut is_held = false;
         while !self.stop.load(Ordering::SeqCst) && !self.is_closed() {
             if self.piling.load(Ordering::SeqCst) && self.waiting.load(Ordering::Relaxed) == 0 {
                 std::thread::sleep(self.common.settings.cycle_time.min(LONGEST_PILING));
@@ -323,13 +317,14 @@ impl Seat {
                     Ok(until) => limit = until,
                     Err(error) => return self.close(&mut core, &error),
                 }
+                is_held = core.held.is_some();
                 drop(core);
                 fence(Ordering::SeqCst);
                 if self.fresh.load(Ordering::SeqCst) {
                     continue;
                 }
             }
-            if let Err(error) = sleeper.sleep(limit) {
+            if let Err(error) = if is_held { sleeper.sleep_on_bell(limit) } else { sleeper.sleep(limit) } {
                 let mut core = locked(&self.core);
                 // What was decided before the loss may still be complete.
                 let error = self.work(&mut core).map_or_else(|error| error, |_| Error::from(error));
@@ -353,6 +348,9 @@ impl Seat {
         loop {
             while self.step(core)? {}
             if !self.settle(core)? {
+                if core.held.is_some() {
+                    return Ok(None);
+                }
                 let tick = core.negotiator.next_tick();
                 let farewell = core.missing_since.map(|since| since + FAREWELL);
                 let due = [tick, farewell].into_iter().flatten().min();
@@ -364,10 +362,18 @@ impl Seat {
     /// One turn: takes in what has come, decides, and carries out. Returns whether anything happened.
     fn step(&self, core: &mut Core) -> Result<bool, Error> {
         let taken = self.take_in(core);
-        core.negotiator.advance(self.common.now());
-        let sent = self.flush(core).and_then(|()| self.pass_on(core));
+        let mut sent = Ok(());
+        if core.held.is_none() {
+            core.negotiator.advance(self.common.now());
+            self.ask_for_turns(core.negotiator.device_batches());
+            sent = self.flush(core).and_then(|()| self.pass_on(core));
+        }
         let mut moved = matches!(taken, Ok(true));
-        while let Some(decision) = core.negotiator.next() {
+        while let Some(decision) = core.held.take().or_else(|| core.negotiator.next()) {
+            if self.is_early(&decision)? {
+                core.held = Some(decision);
+                break;
+            }
             moved = true;
             self.carry_out(core, decision)?;
         }
@@ -380,7 +386,7 @@ impl Seat {
     /// Gives up on a member that has left the job while this rank waits. Not at once: what the member took part in to its end may
     /// still be on its way here from others.
     fn miss(&self, core: &mut Core, moved: bool) -> Result<(), Error> {
-        let gone = core.tree.left().filter(|_| !moved && !core.negotiator.is_idle());
+        let gone = core.tree.left().filter(|_| !moved && self.awaits_others(core));
         let Some(gone) = gone else {
             core.missing_since = None;
             return Ok(());
@@ -392,19 +398,27 @@ impl Seat {
         Err(self.common.departed(self.members[gone]))
     }
 
+    /// Whether this rank waits for other ranks.
+    fn awaits_others(&self, core: &Core) -> bool {
+        core.held.is_none() && (!core.negotiator.is_idle() || self.owes_turns())
+    }
+
     /// Announces and listens without deciding, and sets whether peers have to ring. Returns whether there is something to do.
     fn settle(&self, core: &mut Core) -> Result<bool, Error> {
         loop {
             let taken = self.take_in(core);
             self.flush(core)?;
             taken?;
+            if let Some(decision) = &core.held {
+                return self.is_early(decision).map(|is_early| !is_early);
+            }
             if core.negotiator.is_due(self.common.now()) {
                 return Ok(true);
             }
             core.tree.attend(core.tree.parent().is_some() || core.negotiator.wants_children());
             if !core.tree.has_news() && !self.fresh.load(Ordering::SeqCst) {
                 // The thread has to count the time that a member is missing.
-                let is_missed = !core.negotiator.is_idle() && core.tree.left().is_some();
+                let is_missed = core.tree.left().is_some() && self.awaits_others(core);
                 return Ok(is_missed && core.missing_since.is_none());
             }
         }
@@ -414,9 +428,8 @@ impl Seat {
     fn take_in(&self, core: &mut Core) -> Result<bool, Error> {
         let mut moved = false;
         if self.fresh.swap(false, Ordering::SeqCst) {
-            let queue = std::mem::take(&mut locked(&self.inbox).queue);
             let now = self.common.now();
-            for operation in queue {
+            for operation in self.inbox.take() {
                 moved = true;
                 let requests: Vec<(Request, Ticket)> = operation
                     .requests()
@@ -428,8 +441,9 @@ impl Seat {
                     self.refuse(&operation, &Error::Invalid(refused.to_string()));
                 }
             }
+            moved |= self.turns.pass_on(now, &mut core.negotiator)?;
         }
-        if core.negotiator.has_decided() {
+        if core.negotiator.has_decided() || core.held.is_some() {
             // Carried out first: others may be running it already, and take in nothing new until this rank joins them.
             return Ok(moved);
         }
@@ -455,6 +469,11 @@ impl Seat {
         while let Some((to, frame)) = core.negotiator.outgoing() {
             core.tree.send(to, &frame)?;
         }
+        if core.negotiator.urges_parent()
+            && let Some(parent) = core.tree.parent()
+        {
+            core.tree.wake(parent);
+        }
         Ok(())
     }
 
@@ -473,7 +492,12 @@ impl Seat {
 
     fn carry_out(&self, core: &mut Core, decision: Decision) -> Result<(), Error> {
         match decision {
-            Decision::Run(batch) => self.run(core, &batch)?,
+            Decision::Run(batch) => {
+                self.run(core, &batch)?;
+                self.has_started(&batch);
+            }
+            // It is no longer early: the batch was started, or this rank has none to start.
+            Decision::Turn { .. } => {}
             Decision::Fail { tickets, text } => {
                 let error = Error::Mismatch(text);
                 for ticket in tickets {
@@ -489,7 +513,7 @@ impl Seat {
             Decision::Joined { ticket, last } => {
                 if let Some((operation, _)) = core.tickets.redeem(ticket) {
                     operation.record(|finished| finished.last_joined = Some(last));
-                    self.forget_names(operation.names());
+                    self.inbox.forget(operation.names());
                     operation.end_item(None);
                 }
             }
@@ -497,7 +521,7 @@ impl Seat {
                 let added = self.common.open_set(id, &ranks);
                 if let Some((operation, _)) = core.tickets.redeem(ticket) {
                     operation.record(|finished| finished.set = Some(id));
-                    self.forget_names(operation.names());
+                    self.inbox.forget(operation.names());
                     operation.end_item(added.as_ref().err());
                 }
                 added?;
@@ -527,12 +551,26 @@ impl Seat {
             .collect();
         self.common.watch.running(batch);
         core.group.set_eager(self.waiting.load(Ordering::Relaxed) > 0);
-        let outcome = execute::run(&mut core.group, batch, &entries, self.common.executor().as_ref());
+        let outcome = match batch.device {
+            Device::Host => execute::run(&mut core.group, batch, &entries),
+            Device::Gpu => self.start(core, batch, &entries),
+        };
+        match &outcome {
+            Ok(()) | Err(Error::Invalid(_)) => {}
+            // This rank, or its device, failed; the others must not wait for it.
+            Err(Error::Collective(error)) => core.group.abandon(error),
+            Err(error) => {
+                core.group.abandon(&ronde_collective::Error::Invalid(error.to_string()));
+                if let (Error::ShutDown(reason), Device::Gpu) = (error, batch.device) {
+                    // Some may be past the batch already, and wait for the next.
+                    self.common.fail(reason);
+                }
+            }
+        }
         self.common.watch.ran(batch, &entries);
         let failure = outcome.as_ref().err();
-        self.forget_names(
-            entries.iter().flatten().filter_map(|(operation, index)| operation.names().get(*index)),
-        );
+        self.inbox
+            .forget(entries.iter().flatten().filter_map(|(operation, index)| operation.names().get(*index)));
         for (operation, _) in entries.iter().flatten() {
             operation.end_item(failure);
         }
@@ -543,25 +581,41 @@ impl Seat {
         }
     }
 
+    fn start(&self, core: &mut Core, batch: &Batch, entries: &[Entry]) -> Result<(), Error> {
+        let Core { worker, group, .. } = core;
+        let worker = match worker {
+            Some(worker) => worker,
+            vacant => vacant.insert(self.open_device(group)?),
+        };
+        execute::start(worker.as_mut(), group, batch, entries)
+    }
+
+    /// Prepares this rank's device for the set. Where one rank has none (it may have joined, and never had a tensor there), all
+    /// fail alike.
+    fn open_device(&self, group: &mut Group) -> Result<Box<dyn Worker>, Error> {
+        let executor = self.common.executor();
+        let have = group.gather_small(&[u8::from(executor.is_ok())])?;
+        let executor = executor?;
+        match have.iter().position(|have| have == &[0]) {
+            None => executor.open(group),
+            Some(without) => Err(Error::Invalid(format!(
+                "rank {} has no device that it could use for these tensors, which are in the memory of one",
+                self.members[without]
+            ))),
+        }
+    }
+
     /// Ends one item; tells whether its operation closes the set.
     fn end(&self, core: &mut Core, ticket: u64, failure: Option<&Error>) -> bool {
         let Some((operation, index)) = core.tickets.redeem(ticket) else { return false };
         self.common.watch.decided(&operation, index);
-        self.forget_names(operation.names().get(index));
+        self.inbox.forget(operation.names().get(index));
         operation.end_item(failure);
         operation.closes_set
     }
 
-    /// The caller may use the names of these items again as soon as it sees the end of their operations.
-    fn forget_names<'a>(&self, names: impl IntoIterator<Item = &'a Arc<str>>) {
-        let mut inbox = locked(&self.inbox);
-        for name in names {
-            inbox.names.remove(name);
-        }
-    }
-
     fn refuse(&self, operation: &Operation, error: &Error) {
-        self.forget_names(operation.names());
+        self.inbox.forget(operation.names());
         operation.fail(error);
     }
 
@@ -576,22 +630,16 @@ impl Seat {
 
     /// From now on everything fails with `error`, what is in flight included.
     fn close(&self, core: &mut Core, error: &Error) {
-        let waiting = {
-            let mut inbox = locked(&self.inbox);
-            if inbox.closed.is_none() {
-                inbox.closed = Some(error.clone());
-            }
-            inbox.names.clear();
-            std::mem::take(&mut inbox.queue)
-        };
+        let waiting = self.inbox.close(error);
         for operation in core.tickets.redeem_all().into_iter().map(|holder| holder.0).chain(waiting) {
             operation.fail(error);
         }
+        self.end_turns(error);
         self.bell.ring();
     }
 
-    fn is_closed(&self) -> bool {
-        locked(&self.inbox).closed.is_some()
+    pub(crate) fn is_closed(&self) -> bool {
+        self.inbox.is_closed()
     }
 
     /// Ends the thread and fails what is in flight.
@@ -603,7 +651,10 @@ impl Seat {
             // A thread that panicked has said so on standard error.
             let _ = thread.join();
         }
-        self.close(&mut locked(&self.core), error);
+        let mut core = locked(&self.core);
+        self.close(&mut core, error);
+        // While it is still told of losses: it waits for its device, which may wait for those of others.
+        core.worker = None;
     }
 
     fn try_core(&self) -> Option<MutexGuard<'_, Core>> {

@@ -79,7 +79,7 @@ fn collectives(engine: &Engine, round: usize) -> Result<(), Error> {
         engine.broadcast(&format!("from a root {bytes}"), &mut buffer, round % size)?;
     }
     let whole = engine.allgather("gather", &vec![0u8; 30_000])?;
-    engine.alltoall("exchange", &vec![0u8; whole.buffer.len()])?;
+    engine.alltoall("exchange", &vec![0u8; whole.shape[0] as usize])?;
     engine.barrier("meet")
 }
 

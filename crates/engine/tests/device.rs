@@ -13,7 +13,7 @@ use std::thread::JoinHandle;
 use ranks::{Floats, complete, on_ranks, refused, submit, sum};
 use ronde_collective::types::{DType, ReduceOp};
 use ronde_collective::{Group, Part, Reduction};
-use ronde_engine::device::{Event, Executor, Place};
+use ronde_engine::device::{Event, Executor, Place, Started, Worker};
 use ronde_engine::negotiation::Batch;
 use ronde_engine::{Device, Error, Kind, Submission, Tensor};
 
@@ -41,6 +41,10 @@ impl Event for Mark {
             reached = self.changed.wait(reached).expect("no panic");
         }
         Ok(())
+    }
+
+    fn order(&self, _stream: u64) -> Result<(), String> {
+        self.wait()
     }
 }
 
@@ -80,13 +84,20 @@ impl Drop for Stream {
 }
 
 /// Reduces through the host and copies the result back in the device's stream.
+#[derive(Clone)]
 struct Staging {
     stream: Arc<Stream>,
 }
 
 impl Executor for Staging {
-    fn run(&self, group: &mut Group, batch: &Batch, tensors: &[Place<'_>]) -> Result<Arc<dyn Event>, Error> {
-        for tensor in tensors.iter().flatten() {
+    fn open(&self, _group: &mut Group) -> Result<Box<dyn Worker>, Error> {
+        Ok(Box::new(self.clone()))
+    }
+}
+
+impl Worker for Staging {
+    fn run(&mut self, group: &mut Group, batch: &Batch, items: &[Place<'_>]) -> Result<Started, Error> {
+        for tensor in items.iter().flatten().map(|item| item.tensor) {
             let ready = tensor.ready.as_ref().expect("device tensors have a readiness event");
             ready.wait().map_err(Error::Invalid)?;
             let mut staged = vec![0u8; tensor.bytes()];
@@ -102,7 +113,7 @@ impl Executor for Staging {
                 unsafe { std::ptr::copy_nonoverlapping(staged.as_ptr(), target as *mut u8, staged.len()) };
             });
         }
-        Ok(self.stream.record())
+        Ok(Started::at(self.stream.record()))
     }
 }
 
@@ -127,6 +138,7 @@ fn producers_and_consumers_on_a_device_are_ordered_by_events() {
                 shape: vec![512],
                 dtype: DType::F32,
                 ready: Some(stream.record()),
+                capacity: 0,
             };
             let what = Submission {
                 device: Device::Gpu,

@@ -6,7 +6,7 @@ use std::collections::VecDeque;
 
 use ranks::{Dice, Floats, complete, on_ranks, on_ranks_with, refused, settings, submit, sum};
 use ronde_collective::types::{DType, ReduceOp};
-use ronde_engine::{Engine, Error, Kind, Settings, Submission};
+use ronde_engine::{Engine, Error, Kind, Memory, Settings, Submission};
 
 const LAYOUTS: [&[usize]; 5] = [&[1], &[2], &[4], &[2, 1], &[1, 1, 1]];
 
@@ -54,6 +54,7 @@ fn groups_mix_types_and_come_back_whole() {
             shape: vec![2],
             dtype: DType::I64,
             ready: None,
+            capacity: 0,
         };
         let tensors = vec![floats.tensor(), numbers];
         let group = Submission { grouped: true, ..Submission::new(Kind::Allreduce, "group", tensors) };
@@ -71,9 +72,9 @@ fn rows(
 ) -> (Vec<f32>, Vec<u64>, Vec<usize>) {
     let finished = complete(engine, 0, Submission::new(kind, name, vec![data.shaped(shape)])).expect("done");
     let rows = finished.rows.into_iter().next().flatten().expect("a result");
+    let Memory::Host(buffer) = rows.memory else { panic!("{:?} is not in host memory", rows.memory) };
     // SAFETY: the buffer holds floats, as many as its length says.
-    let floats =
-        unsafe { std::slice::from_raw_parts(rows.buffer.as_ptr().cast::<f32>(), rows.buffer.len() / 4) };
+    let floats = unsafe { std::slice::from_raw_parts(buffer.as_ptr().cast::<f32>(), buffer.len() / 4) };
     (floats.to_vec(), rows.shape, finished.received)
 }
 

@@ -9,7 +9,7 @@ use pyo3::prelude::*;
 use ronde_bridge::table::{Done, RawCall, RawReply, RawRows, RawTensor, VERSION, slice};
 use ronde_bridge::{Cause, Kind as Asked, Place, Table};
 use ronde_collective::types::{DType, ReduceOp};
-use ronde_engine::{Buffer, Engine, Error, Finished, Kind, Rows, Submission, Tensor};
+use ronde_engine::{Engine, Error, Finished, Kind, Memory, Rows, Submission, Tensor};
 
 use crate::session;
 
@@ -94,15 +94,20 @@ impl Listener {
 
 /// What [`release`] frees.
 struct Owner {
-    buffer: Buffer,
+    memory: Memory,
     shape: Vec<u64>,
 }
 
 fn given_away(rows: Rows) -> RawRows {
-    let owner = Box::new(Owner { buffer: rows.buffer, shape: rows.shape });
+    let owner = Box::new(Owner { memory: rows.memory, shape: rows.shape });
+    let (data, len) = match &owner.memory {
+        Memory::Host(buffer) => (buffer.as_ptr(), buffer.len()),
+        // Plug-ins bring tensors in host memory only, whose results are there as well.
+        Memory::Target | Memory::Device(_) => (std::ptr::null_mut(), 0),
+    };
     RawRows {
-        data: owner.buffer.as_ptr(),
-        len: owner.buffer.len(),
+        data,
+        len,
         shape: owner.shape.as_ptr(),
         dimensions: owner.shape.len(),
         owner: Box::into_raw(owner).cast(),
@@ -224,6 +229,7 @@ unsafe fn tensor_of(tensor: &RawTensor) -> Result<Tensor, Failure> {
         // SAFETY: as promised.
         shape: unsafe { slice(tensor.shape, tensor.dimensions) }.to_vec(),
         dtype: dtype.ok_or_else(|| invalid(format!("{} is no element type code", tensor.dtype)))?,
+        capacity: 0,
         ready: None,
     })
 }

@@ -113,6 +113,8 @@ const VERSIONED: &CStr = c"dltensor_versioned";
 const READ_ONLY: u64 = 1;
 /// Memory that the CPU reads and writes: its own, and what CUDA and ROCm pin for transfers.
 const HOST_MEMORY: [i32; 3] = [1, 3, 11];
+/// Memory of one of CUDA's devices.
+pub(crate) const CUDA: i32 = 2;
 
 /// Describes the tensor in a DLPack capsule, which the caller keeps while the memory is in use:
 /// address, shape, type code, whether it may be written, and whether its elements lie in plain

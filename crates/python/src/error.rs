@@ -22,6 +22,11 @@ pub(crate) fn raise(failure: &Error) -> PyErr {
     }
 }
 
+/// What is raised where a device cannot go on.
+pub(crate) fn on_device(text: &str) -> PyErr {
+    HorovodInternalError::new_err(text.to_owned())
+}
+
 /// What joining raises: whatever failed is also a `ValueError` there, which scripts expect of a failed `init()`.
 pub(crate) fn in_init(py: Python<'_>, raised: PyErr) -> PyErr {
     if raised.is_instance_of::<HorovodInternalError>(py) {

@@ -1,14 +1,15 @@
 //! Reads a tensor by one call of its library: DLPack's exchange interface for C.
 //!
-//! A class that offers it has a capsule with a table of functions, one of which fills in a `DLTensor` for an object without making
-//! another. PyTorch has it since 2.10. Asking the tensor attribute by attribute takes twenty times as long.
+//! A class that offers it has a capsule with a table of functions, one of which fills in a `DLTensor` for an object without
+//! making another, and one tells the current stream. PyTorch has it since 2.10. Asking the tensor attribute by attribute takes
+//! twenty times as long.
 
 use std::ffi::{CStr, c_int, c_void};
 
 use pyo3::prelude::*;
 use pyo3::types::PyCapsule;
 
-use crate::describe::DlTensor;
+use crate::describe::{CUDA, DlTensor};
 
 const NAME: &CStr = c"dlpack_exchange_api";
 const MAJOR: u32 = 1;
@@ -29,14 +30,16 @@ struct Functions {
     take: *const c_void,
     give: *const c_void,
     view: Option<View>,
-    stream: *const c_void,
+    stream: Option<Stream>,
 }
 
 type View = unsafe extern "C" fn(object: *mut c_void, tensor: *mut DlTensor) -> c_int;
+type Stream = unsafe extern "C" fn(device_type: i32, device_id: i32, stream: *mut *mut c_void) -> c_int;
 
 /// The interface of one class.
 pub(crate) struct Exchange {
     view: View,
+    stream: Option<Stream>,
 }
 
 impl Exchange {
@@ -53,7 +56,8 @@ impl Exchange {
             if header.is_null() || (*header).major != MAJOR {
                 return None;
             }
-            (*header.cast::<Functions>()).view.map(|view| Exchange { view })
+            let functions = &*header.cast::<Functions>();
+            functions.view.map(|view| Exchange { view, stream: functions.stream })
         }
     }
 
@@ -67,5 +71,17 @@ impl Exchange {
             return None;
         }
         Some(tensor)
+    }
+
+    /// The stream that the library works on now, on one of CUDA's devices. None: it cannot say.
+    pub(crate) fn current_stream(&self, py: Python<'_>, device: i32) -> Option<u64> {
+        let mut stream = std::ptr::null_mut();
+        // SAFETY: the interpreter is held, and the stream may be written.
+        let status = unsafe { self.stream?(CUDA, device, &raw mut stream) };
+        if status != 0 {
+            drop(PyErr::take(py));
+            return None;
+        }
+        Some(stream as u64)
     }
 }

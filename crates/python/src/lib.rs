@@ -3,16 +3,17 @@
 //!
 //! Glue without logic. [`describe`] turns an array into (address, shape, type); [`operations`] takes such numbers and puts
 //! operations in flight in the engine of this process, which [`session`] holds; [`outcome`] waits and hands results over;
-//! [`tensors`] does both for the plainest of PyTorch's tensors, [`pending`] keeps tensors alive meanwhile; [`bridge`] lets plug-ins
-//! of other frameworks do it without Python; [`error`] is the one place where a failure becomes a Python exception. Which arrays are accepted and what kind of
-//! array comes back is decided in `python/ronde`. The module is private to the package: its functions trust the addresses they
-//! get.
+//! [`tensors`] does both for the plainest of PyTorch's tensors, [`pending`] keeps tensors alive meanwhile, and [`gpu`] knows the
+//! GPU and the framework's streams on it; [`bridge`] lets plug-ins of other frameworks do all that without Python; [`error`] is
+//! the one place where a failure becomes a Python exception. Which arrays are accepted and what kind of array comes back is
+//! decided in `python/ronde`. The module is private to the package: its functions trust the addresses they get.
 
 mod bridge;
 mod describe;
 mod dtype;
 mod error;
 mod exchange;
+mod gpu;
 mod operations;
 mod outcome;
 mod pending;
@@ -32,6 +33,8 @@ mod _core {
     use super::describe::{describe_array, describe_dlpack};
     #[pymodule_export]
     use super::dtype::dtype_code;
+    #[pymodule_export]
+    use super::gpu::{cuda_available, current_stream, nccl_version, prefer_gpu, use_gpu, use_streams};
     #[pymodule_export]
     use super::operations::{
         add_process_set, enqueue_allgather, enqueue_allreduce, enqueue_alltoall, enqueue_barrier,

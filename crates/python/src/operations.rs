@@ -1,6 +1,7 @@
 //! Operations in and out, on numbers: addresses, shapes, type and reduction codes.
 //!
-//! `awaited` says that the caller waits for the operation right away, which spares a change of threads.
+//! `awaited` says that the caller waits for the operation right away, which spares a change of threads. `stream` says that the
+//! tensors are in the memory of the GPU in use, and that they can be read behind what this stream has been given until now.
 //!
 //! For all of them holds what the `SAFETY` notes lean on: `python/ronde` passes addresses of arrays and tensors that it keeps
 //! alive until it has waited for the operation; outputs are fresh or the caller's own to change. Python threads that write
@@ -8,13 +9,15 @@
 
 #![expect(clippy::too_many_arguments, reason = "plain numbers cross faster than an object that holds them")]
 
+use std::sync::Arc;
+
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use ronde_collective::types::ReduceOp;
-use ronde_engine::{Kind, Submission, Tensor};
+use ronde_engine::device::Event;
+use ronde_engine::{Device, Kind, Submission, Tensor};
 
-use crate::session;
-use crate::{dtype, error};
+use crate::{dtype, error, gpu, session};
 
 /// The reduction that one of Horovod's numbers means.
 pub(crate) fn reduction(code: i64) -> PyResult<ReduceOp> {
@@ -24,15 +27,49 @@ pub(crate) fn reduction(code: i64) -> PyResult<ReduceOp> {
     })
 }
 
-fn tensor(input: usize, output: usize, shape: Vec<u64>, code: u8) -> PyResult<Tensor> {
-    Ok(Tensor {
-        source: input as *const u8,
-        target: output as *mut u8,
-        shape,
-        dtype: dtype::of_code(code)?,
-        ready: None,
-    })
+/// Where the tensors of an operation are, and since when.
+struct Origin {
+    device: Device,
+    ready: Option<Arc<dyn Event>>,
 }
+
+impl Origin {
+    fn of(stream: Option<u64>) -> PyResult<Origin> {
+        Ok(match stream {
+            None => Origin { device: Device::Host, ready: None },
+            Some(stream) => Origin { device: Device::Gpu, ready: Some(gpu::record(stream)?) },
+        })
+    }
+
+    fn tensor(&self, input: usize, output: usize, shape: Vec<u64>, code: u8) -> PyResult<Tensor> {
+        Ok(Tensor {
+            source: input as *const u8,
+            target: output as *mut u8,
+            capacity: 0,
+            shape,
+            dtype: dtype::of_code(code)?,
+            ready: self.ready.clone(),
+        })
+    }
+
+    fn pairs(&self, given: Vec<Pair>) -> PyResult<Vec<Tensor>> {
+        given
+            .into_iter()
+            .map(|(input, output, shape, dtype)| self.tensor(input, output, shape, dtype))
+            .collect()
+    }
+
+    /// A tensor whose result is of a size that only the ranks together know; there may be room that is likely to be right.
+    fn growing(&self, input: usize, room: Option<Room>, shape: Vec<u64>, code: u8) -> PyResult<Tensor> {
+        let (output, capacity) = room.unwrap_or_default();
+        Ok(Tensor { capacity, ..self.tensor(input, output, shape, code)? })
+    }
+}
+
+/// Input, output, shape and type code.
+type Pair = (usize, usize, Vec<u64>, u8);
+/// Address and bytes.
+type Room = (usize, usize);
 
 pub(crate) fn submit(process_set: u32, submission: Submission) -> PyResult<u64> {
     let engine = session::current()?;
@@ -42,7 +79,7 @@ pub(crate) fn submit(process_set: u32, submission: Submission) -> PyResult<u64> 
 
 /// Reduces one tensor over the set; in place where both addresses are one.
 #[pyfunction]
-#[pyo3(signature = (process_set, name, input, output, shape, dtype, op, prescale, postscale, priority, awaited=false))]
+#[pyo3(signature = (process_set, name, input, output, shape, dtype, op, prescale, postscale, priority, awaited=false, stream=None))]
 pub(crate) fn enqueue_allreduce(
     process_set: u32,
     name: &str,
@@ -55,22 +92,17 @@ pub(crate) fn enqueue_allreduce(
     postscale: f64,
     priority: i32,
     awaited: bool,
+    stream: Option<u64>,
 ) -> PyResult<u64> {
-    let tensors = vec![tensor(input, output, shape, dtype)?];
-    let op = reduction(op)?;
-    let what = Submission::new(Kind::Allreduce, name, tensors);
-    submit(process_set, Submission { op, prescale, postscale, priority, awaited, ..what })
-}
-
-type Pair = (usize, usize, Vec<u64>, u8);
-
-fn pairs(given: Vec<Pair>) -> PyResult<Vec<Tensor>> {
-    given.into_iter().map(|(input, output, shape, dtype)| tensor(input, output, shape, dtype)).collect()
+    let origin = Origin::of(stream)?;
+    let what = Submission::new(Kind::Allreduce, name, vec![origin.tensor(input, output, shape, dtype)?]);
+    let (op, device) = (reduction(op)?, origin.device);
+    submit(process_set, Submission { op, prescale, postscale, priority, device, awaited, ..what })
 }
 
 /// Reduces several tensors as one group.
 #[pyfunction]
-#[pyo3(signature = (process_set, name, tensors, op, prescale, postscale, priority, awaited=false))]
+#[pyo3(signature = (process_set, name, tensors, op, prescale, postscale, priority, awaited=false, stream=None))]
 pub(crate) fn enqueue_grouped_allreduce(
     process_set: u32,
     name: &str,
@@ -80,32 +112,40 @@ pub(crate) fn enqueue_grouped_allreduce(
     postscale: f64,
     priority: i32,
     awaited: bool,
+    stream: Option<u64>,
 ) -> PyResult<u64> {
-    let op = reduction(op)?;
-    let what = Submission::new(Kind::Allreduce, name, pairs(tensors)?);
-    submit(process_set, Submission { op, prescale, postscale, priority, grouped: true, awaited, ..what })
+    let origin = Origin::of(stream)?;
+    let what = Submission::new(Kind::Allreduce, name, origin.pairs(tensors)?);
+    let (op, device, grouped) = (reduction(op)?, origin.device, true);
+    submit(process_set, Submission { op, prescale, postscale, priority, device, grouped, awaited, ..what })
 }
 
-/// Joins everybody's tensors along the first dimension.
+/// Joins everybody's tensors along the first dimension. `room` is memory for the results, tensor by tensor, or empty.
 #[pyfunction]
-#[pyo3(signature = (process_set, name, tensors, grouped, awaited=false))]
+#[pyo3(signature = (process_set, name, tensors, grouped, awaited=false, stream=None, room=Vec::new()))]
 pub(crate) fn enqueue_allgather(
     process_set: u32,
     name: &str,
     tensors: Vec<(usize, Vec<u64>, u8)>,
     grouped: bool,
     awaited: bool,
+    stream: Option<u64>,
+    room: Vec<Room>,
 ) -> PyResult<u64> {
+    let origin = Origin::of(stream)?;
+    let rooms = room.into_iter().map(Some).chain(std::iter::repeat(None));
     let tensors = tensors
         .into_iter()
-        .map(|(input, shape, dtype)| tensor(input, 0, shape, dtype))
+        .zip(rooms)
+        .map(|((input, shape, dtype), room)| origin.growing(input, room, shape, dtype))
         .collect::<PyResult<_>>()?;
-    submit(process_set, Submission { grouped, awaited, ..Submission::new(Kind::Allgather, name, tensors) })
+    let what = Submission::new(Kind::Allgather, name, tensors);
+    submit(process_set, Submission { grouped, awaited, device: origin.device, ..what })
 }
 
 /// Gives everybody the root's elements.
 #[pyfunction]
-#[pyo3(signature = (process_set, name, input, output, shape, dtype, root_rank, awaited=false))]
+#[pyo3(signature = (process_set, name, input, output, shape, dtype, root_rank, awaited=false, stream=None))]
 pub(crate) fn enqueue_broadcast(
     process_set: u32,
     name: &str,
@@ -115,16 +155,18 @@ pub(crate) fn enqueue_broadcast(
     dtype: u8,
     root_rank: i64,
     awaited: bool,
+    stream: Option<u64>,
 ) -> PyResult<u64> {
-    let tensors = vec![tensor(input, output, shape, dtype)?];
+    let origin = Origin::of(stream)?;
+    let what = Submission::new(Kind::Broadcast, name, vec![origin.tensor(input, output, shape, dtype)?]);
     let root = usize::try_from(root_rank)
         .map_err(|_| PyValueError::new_err(format!("root_rank {root_rank} is not a rank of this job")))?;
-    submit(process_set, Submission { root, awaited, ..Submission::new(Kind::Broadcast, name, tensors) })
+    submit(process_set, Submission { root, awaited, device: origin.device, ..what })
 }
 
-/// Sends rows to everybody.
+/// Sends rows to everybody. `room` is memory for the result.
 #[pyfunction]
-#[pyo3(signature = (process_set, name, input, shape, dtype, splits, awaited=false))]
+#[pyo3(signature = (process_set, name, input, shape, dtype, splits, awaited=false, stream=None, room=None))]
 pub(crate) fn enqueue_alltoall(
     process_set: u32,
     name: &str,
@@ -133,14 +175,17 @@ pub(crate) fn enqueue_alltoall(
     dtype: u8,
     splits: Option<Vec<usize>>,
     awaited: bool,
+    stream: Option<u64>,
+    room: Option<Room>,
 ) -> PyResult<u64> {
-    let tensors = vec![tensor(input, 0, shape, dtype)?];
-    submit(process_set, Submission { splits, awaited, ..Submission::new(Kind::Alltoall, name, tensors) })
+    let origin = Origin::of(stream)?;
+    let what = Submission::new(Kind::Alltoall, name, vec![origin.growing(input, room, shape, dtype)?]);
+    submit(process_set, Submission { splits, awaited, device: origin.device, ..what })
 }
 
 /// Reduces and leaves each member its rows.
 #[pyfunction]
-#[pyo3(signature = (process_set, name, tensors, op, prescale, postscale, grouped, awaited=false))]
+#[pyo3(signature = (process_set, name, tensors, op, prescale, postscale, grouped, awaited=false, stream=None))]
 pub(crate) fn enqueue_reducescatter(
     process_set: u32,
     name: &str,
@@ -150,10 +195,12 @@ pub(crate) fn enqueue_reducescatter(
     postscale: f64,
     grouped: bool,
     awaited: bool,
+    stream: Option<u64>,
 ) -> PyResult<u64> {
-    let op = reduction(op)?;
-    let what = Submission::new(Kind::Reducescatter, name, pairs(tensors)?);
-    submit(process_set, Submission { op, prescale, postscale, grouped, awaited, ..what })
+    let origin = Origin::of(stream)?;
+    let what = Submission::new(Kind::Reducescatter, name, origin.pairs(tensors)?);
+    let (op, device) = (reduction(op)?, origin.device);
+    submit(process_set, Submission { op, prescale, postscale, device, grouped, awaited, ..what })
 }
 
 /// Ends once every member is there.
@@ -192,7 +239,7 @@ pub(crate) fn enqueue_fault(
     engine.submit_fault(process_set, kind, name, tensors, message).map_err(|failure| error::raise(&failure))
 }
 
-/// Whether an operation is finished.
+/// Whether an operation is finished, on its device too.
 #[pyfunction]
 pub(crate) fn poll(handle: u64) -> bool {
     session::current().map_or(true, |engine| engine.poll(handle))

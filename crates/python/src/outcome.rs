@@ -1,16 +1,18 @@
 //! What a finished operation gives Python: nothing, a number, or memory that the engine allocated, handed over as DLPack.
 //!
 //! Memory crosses as a flat tensor of bytes, the one type that every version of every framework takes; the front gives it its
-//! type and shape.
+//! type and shape. Memory of a GPU is lent rather than given: the front copies it with a stream of its framework, behind which
+//! it is freed.
 
 use std::ffi::{CStr, c_void};
 
 use pyo3::ffi;
 use pyo3::prelude::*;
 use pyo3::types::{PyList, PyTuple};
-use ronde_engine::{Buffer, Finished, Rows};
+use ronde_engine::device::DeviceMemory;
+use ronde_engine::{Buffer, Finished, Memory, Rows};
 
-use crate::describe::DlTensor;
+use crate::describe::{CUDA, DlTensor};
 use crate::{error, session};
 
 const NAME: &CStr = c"dltensor";
@@ -24,24 +26,59 @@ struct Managed {
     manager: *mut c_void,
     deleter: Option<unsafe extern "C" fn(*mut Managed)>,
     shape: [i64; 1],
-    _memory: Buffer,
+    _memory: Owned,
+}
+
+/// Memory until nobody uses it.
+enum Owned {
+    Host { _buffer: Buffer },
+    Gpu { _lent: Lent },
+}
+
+/// Memory of a GPU that a stream reads.
+struct Lent {
+    memory: Option<Box<dyn DeviceMemory>>,
+    stream: u64,
+}
+
+impl Drop for Lent {
+    fn drop(&mut self) {
+        if let Some(memory) = self.memory.take() {
+            memory.release(self.stream);
+        }
+    }
 }
 
 /// Waits for an operation and returns what it gives; see `_core.pyi`.
 #[pyfunction]
 pub(crate) fn wait(py: Python<'_>, handle: u64) -> PyResult<Py<PyAny>> {
+    let finished = finished(py, handle)?;
+    py.detach(|| finished.events.iter().try_for_each(|event| event.wait()))
+        .map_err(|text| error::on_device(&text))?;
+    answer(py, finished, None)
+}
+
+/// Waits until an operation is over, or has been given to its device, and returns what it gives.
+pub(crate) fn finished(py: Python<'_>, handle: u64) -> PyResult<Finished> {
     // What is over already needs no waiting, and so no letting go of the interpreter.
     let over = session::current()?.finished(handle);
-    let finished = match over {
-        Some(outcome) => outcome.map_err(|failure| error::raise(&failure))?,
-        None => session::call(py, move |engine| engine.wait(handle))?.unwrap_or_default(),
-    };
+    match over {
+        Some(outcome) => outcome.map_err(|failure| error::raise(&failure)),
+        None => Ok(session::call(py, move |engine| engine.wait(handle))?.unwrap_or_default()),
+    }
+}
+
+/// What Python gets of it. What lies in memory that the engine has on a GPU will be read by `stream`.
+pub(crate) fn answer(py: Python<'_>, finished: Finished, stream: Option<u64>) -> PyResult<Py<PyAny>> {
     let Finished { rows, received, last_joined, .. } = finished;
     if let Some(last) = last_joined {
         return Ok(last.into_pyobject(py)?.into_any().unbind());
     }
-    let mut results =
-        rows.into_iter().flatten().map(|rows| hand_over(py, rows)).collect::<PyResult<Vec<_>>>()?;
+    let mut results = rows
+        .into_iter()
+        .flatten()
+        .map(|rows| hand_over(py, rows, stream.unwrap_or_default()))
+        .collect::<PyResult<Vec<_>>>()?;
     if !received.is_empty()
         && let Some((memory, shape)) = results.pop()
     {
@@ -53,26 +90,32 @@ pub(crate) fn wait(py: Python<'_>, handle: u64) -> PyResult<Py<PyAny>> {
     Ok(PyList::new(py, results)?.into_any().unbind())
 }
 
-/// A capsule that owns the bytes (None if there are none) and the shape of what they are.
-fn hand_over(py: Python<'_>, rows: Rows) -> PyResult<(Py<PyAny>, Py<PyTuple>)> {
+/// A capsule that owns the bytes (None if there are none, or they are where the caller wanted them) and the shape of what they
+/// are.
+fn hand_over(py: Python<'_>, rows: Rows, stream: u64) -> PyResult<(Py<PyAny>, Py<PyTuple>)> {
     let shape = PyTuple::new(py, &rows.shape)?.unbind();
-    if rows.buffer.is_empty() {
+    let bytes = DlTensor { dimensions: 1, type_code: UNSIGNED, bits: 8, lanes: 1, ..DlTensor::default() };
+    let (tensor, len, memory) = match rows.memory {
+        Memory::Target => return Ok((py.None(), shape)),
+        Memory::Host(buffer) => {
+            let tensor = DlTensor { data: buffer.as_ptr().cast(), device_type: CPU, ..bytes };
+            (tensor, buffer.len(), Owned::Host { _buffer: buffer })
+        }
+        Memory::Device(memory) => {
+            let data = memory.address() as *mut c_void;
+            let tensor = DlTensor { data, device_type: CUDA, device_id: memory.ordinal(), ..bytes };
+            (tensor, memory.len(), Owned::Gpu { _lent: Lent { memory: Some(memory), stream } })
+        }
+    };
+    if len == 0 {
         return Ok((py.None(), shape));
     }
     let managed = Box::into_raw(Box::new(Managed {
-        tensor: DlTensor {
-            data: rows.buffer.as_ptr().cast(),
-            device_type: CPU,
-            dimensions: 1,
-            type_code: UNSIGNED,
-            bits: 8,
-            lanes: 1,
-            ..DlTensor::default()
-        },
+        tensor,
         manager: std::ptr::null_mut(),
         deleter: Some(delete),
-        shape: [rows.buffer.len() as i64],
-        _memory: rows.buffer,
+        shape: [len as i64],
+        _memory: memory,
     }));
     // SAFETY: the box was just made and is not shared yet; its address is its own until it is deleted.
     unsafe {

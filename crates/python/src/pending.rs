@@ -4,6 +4,11 @@
 //! does with them. They are held here, under the number the engine gave, until [`synchronize`]. A thousand small operations
 //! under way at once are bound by the interpreter; so this is no dictionary of tuples, through which its collector would
 //! look again and again.
+//!
+//! On a GPU an operation has ended, for the host, once it was given to the device: [`synchronize`] has the framework's current
+//! stream wait for the rest. Whatever that stream is given from then on comes behind the operation, also what uses the memory
+//! of a tensor that goes now: a framework's allocator gives it to the stream again that it was for. That is the one the tensors
+//! came with; only where it is not the current one, the allocator has to be told that this one uses them too.
 
 use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -11,7 +16,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use pyo3::prelude::*;
 use ronde_engine::{Handle, QuickState};
 
-use crate::{operations, outcome};
+use crate::{gpu, operations, outcome};
 
 struct Pending {
     /// What to return, or to make it of.
@@ -19,7 +24,9 @@ struct Pending {
     /// Makes the value to return of the result and what the engine answers; without it the result is that value.
     finish: Option<Py<PyAny>>,
     /// What else has to stay alive.
-    _kept: Option<Py<PyAny>>,
+    kept: Option<Py<PyAny>>,
+    /// The stream that the tensors came with, on a GPU.
+    stream: Option<u64>,
 }
 
 type Table = HashMap<Handle, Pending, QuickState>;
@@ -37,8 +44,8 @@ fn take(handle: Handle) -> Option<Pending> {
 }
 
 /// Holds a tensor until its operation has ended; it is the result as well.
-pub(crate) fn keep_tensor(handle: Handle, tensor: Py<PyAny>) {
-    insert(handle, Pending { result: tensor, finish: None, _kept: None });
+pub(crate) fn keep_tensor(handle: Handle, tensor: Py<PyAny>, stream: Option<u64>) {
+    insert(handle, Pending { result: tensor, finish: None, kept: None, stream });
 }
 
 fn insert(handle: Handle, pending: Pending) {
@@ -51,14 +58,15 @@ fn insert(handle: Handle, pending: Pending) {
 ///
 /// ``finish(result, answer)`` makes the value that ``synchronize`` returns; without it that is ``result`` itself.
 #[pyfunction]
-#[pyo3(signature = (handle, result, finish, tensors))]
+#[pyo3(signature = (handle, result, finish, tensors, stream=None))]
 pub(crate) fn keep(
     handle: Handle,
     result: Py<PyAny>,
     finish: Option<Py<PyAny>>,
     tensors: Option<Py<PyAny>>,
+    stream: Option<u64>,
 ) -> Handle {
-    insert(handle, Pending { result, finish, _kept: tensors });
+    insert(handle, Pending { result, finish, kept: tensors, stream });
     handle
 }
 
@@ -72,22 +80,31 @@ pub(crate) fn pending() -> Vec<Handle> {
 
 /// Wait until an operation has ended and return its result; ``None`` for a handle that is not known.
 ///
+/// On a GPU the current stream waits, not the caller: the result can be used as any other that is still being computed.
+///
 /// Raises ``HorovodInternalError`` if the operation failed, on this rank or on another.
 #[pyfunction]
 pub(crate) fn synchronize(py: Python<'_>, handle: &Bound<'_, PyAny>) -> PyResult<Py<PyAny>> {
     let Some(handle) = handle.extract().ok().filter(|handle| table().contains_key(handle)) else {
         return Ok(py.None());
     };
-    let answer = outcome::wait(py, handle).inspect_err(|_| {
+    let finished = outcome::finished(py, handle).inspect_err(|_| {
         // Whatever a signal handler raised, an operation that goes on still needs its tensors.
         if operations::poll(handle) {
             drop(take(handle));
         }
     })?;
-    match take(handle) {
-        Some(Pending { result, finish: None, .. }) => Ok(result),
-        Some(Pending { result, finish: Some(finish), _kept }) => finish.call1(py, (result, answer)),
-        // Another thread waited for the same handle and has the result.
-        None => Ok(py.None()),
+    // Another thread that waited for the same handle has the result.
+    let Some(Pending { result, finish, kept, stream }) = take(handle) else { return Ok(py.None()) };
+    let mut current = None;
+    if !finished.events.is_empty() {
+        current = Some(gpu::follow(py, &finished.events)?);
+        if current != stream {
+            gpu::lend(py, [Some(&result), kept.as_ref()])?;
+        }
+    }
+    match finish {
+        None => Ok(result),
+        Some(finish) => finish.call1(py, (result, outcome::answer(py, finished, current)?)),
     }
 }

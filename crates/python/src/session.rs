@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 use pyo3::prelude::*;
 use ronde_engine::{Engine, Error, Inquiries, Settings};
 
-use crate::error;
+use crate::{error, gpu};
 
 struct Running {
     engine: Arc<Engine>,
@@ -68,7 +68,9 @@ pub(crate) fn init(py: Python<'_>, process_sets: Option<Vec<Vec<usize>>>, dynami
         if locked(&RUNNING).is_none() {
             let mut settings = Settings::from_environment(|name| std::env::var(name).ok());
             settings.0.dynamic_process_sets |= dynamic;
+            let for_gpu = settings.0.clone();
             let engine = Engine::start(Arc::new(signal_raised), settings, &sets)?;
+            gpu::serve(&engine, for_gpu);
             let forks = FORKS.load(Ordering::Relaxed);
             *locked(&RUNNING) = Some(Running { engine: Arc::new(engine), process: process::id(), forks });
         }
@@ -87,10 +89,14 @@ pub(crate) fn shutdown(py: Python<'_>) -> bool {
         Some(running) if running.is_inherited() => std::mem::forget(running),
         // The interrupted call holds what leaving would wait for.
         Some(Running { engine, .. }) if CALLING.get() => {
+            gpu::forget();
             LEAVING.set(Some(engine));
             return false;
         }
-        Some(Running { engine, .. }) => py.detach(|| leave(engine)),
+        Some(Running { engine, .. }) => {
+            gpu::forget();
+            py.detach(|| leave(engine));
+        }
         None => {}
     }
     true

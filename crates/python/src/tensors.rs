@@ -1,20 +1,22 @@
 //! Starts operations on PyTorch's tensors without the interpreter in between, where a tensor can be taken as it is.
 //!
 //! Asking a tensor for its type, place and address is most of what starting a small operation costs, unless PyTorch has the
-//! interface of [`exchange`](crate::exchange). `python/ronde/torch` does all that a tensor may need (copies, devices, refusals) and asks here first whether it needs nothing of the sort.
+//! interface of [`exchange`](crate::exchange). `python/ronde/torch` does all that a tensor may need (copies, moves between
+//! GPUs, refusals) and asks here first whether it needs nothing of the sort.
 //! PyTorch is never linked to: the front hands over its classes and constants once, as objects to compare with.
 
 use pyo3::ffi;
 use pyo3::prelude::*;
 use pyo3::types::{PyString, PyTuple};
 use ronde_collective::types::DType;
-use ronde_engine::{Handle, Kind, Submission, Tensor};
+use ronde_engine::{Device, Handle, Kind, Submission, Tensor};
 
+use crate::describe::CUDA;
 use crate::exchange::Exchange;
-use crate::{dtype, operations, pending};
+use crate::{dtype, gpu, operations, pending};
 
-/// What tells a plain tensor: dense, contiguous, in the memory of the CPU, of a known type and of no class that could
-/// have its own ideas about that.
+/// What tells a plain tensor: dense, contiguous, in the memory of the CPU or of the GPU in use, of a known type and of no class that
+/// could have its own ideas about that.
 #[pyclass(frozen)]
 pub(crate) struct PlainTensors {
     classes: Vec<Py<PyAny>>,
@@ -22,7 +24,17 @@ pub(crate) struct PlainTensors {
     strided: Py<PyAny>,
     dtypes: Vec<(Py<PyAny>, DType)>,
     is_contiguous: Py<PyAny>,
+    get_device: Py<PyAny>,
     data_ptr: Py<PyAny>,
+}
+
+/// A plain tensor.
+struct Plain {
+    address: usize,
+    shape: Vec<u64>,
+    dtype: DType,
+    /// The number of its GPU.
+    gpu: Option<i32>,
 }
 
 #[pymethods]
@@ -42,6 +54,7 @@ impl PlainTensors {
             strided,
             dtypes: dtypes.collect::<PyResult<_>>()?,
             is_contiguous: base.getattr(py, "is_contiguous")?,
+            get_device: base.getattr(py, "get_device")?,
             data_ptr: base.getattr(py, "data_ptr")?,
             classes,
         })
@@ -64,60 +77,81 @@ impl PlainTensors {
     ) -> PyResult<Option<Handle>> {
         // A tensor that cannot be asked is not plain; the front will find out why.
         let Ok(Some(found)) = self.read(&tensor) else { return Ok(None) };
+        let (device, stream, ready) = match found.gpu {
+            None => (Device::Host, None, None),
+            Some(number) => {
+                let Some(gpu) = gpu::current().filter(|gpu| gpu.ordinal() == number) else { return Ok(None) };
+                let stream = gpu::stream_on(tensor.py(), number)?;
+                (Device::Gpu, Some(stream), Some(gpu::record_on(&gpu, stream)?))
+            }
+        };
+        let found = Tensor {
+            source: found.address as *const u8,
+            target: found.address as *mut u8,
+            capacity: 0,
+            shape: found.shape,
+            dtype: found.dtype,
+            ready,
+        };
         let op = operations::reduction(op)?;
         // Valid as it comes, so nothing is lost; the stable interface of Python 3.9 lends no text without a copy.
         let name = ["allreduce.", &String::from_utf8_lossy(name.encode_utf8()?.as_bytes())].concat();
         let what = Submission::new(Kind::Allreduce, name, vec![found]);
-        let what = Submission { op, prescale, postscale, priority, awaited, ..what };
+        let what = Submission { op, prescale, postscale, priority, device, awaited, ..what };
         let handle = operations::submit(process_set, what)?;
-        pending::keep_tensor(handle, tensor.unbind());
+        pending::keep_tensor(handle, tensor.unbind(), stream);
         Ok(Some(handle))
     }
 }
 
 impl PlainTensors {
     /// Where a tensor lies, if it is plain.
-    fn read(&self, tensor: &Bound<'_, PyAny>) -> PyResult<Option<Tensor>> {
+    fn read(&self, tensor: &Bound<'_, PyAny>) -> PyResult<Option<Plain>> {
         let class = tensor.get_type();
         if !self.classes.iter().any(|known| class.is(known)) {
             return Ok(None);
         }
         match &self.exchange {
             Some(exchange) => Ok(exchange.view(tensor).and_then(|view| {
-                let dtype = view.dtype().filter(|_| view.is_in_host_memory())?;
+                let dtype = view.dtype()?;
+                let gpu = (view.device_type == CUDA).then_some(view.device_id);
+                if gpu.is_none() && !view.is_in_host_memory() {
+                    return None;
+                }
                 // SAFETY: PyTorch has just filled it in, and nothing changes the tensor meanwhile.
                 let (shape, is_plain) = unsafe { (view.shape(), view.is_in_plain_order()) };
                 let shape = shape.iter().map(|&extent| extent as u64).collect();
-                is_plain.then(|| in_place(view.address(), shape, dtype))
+                is_plain.then(|| Plain { address: view.address(), shape, dtype, gpu })
             })),
             None => self.ask(tensor),
         }
     }
 
     /// The same, by asking the tensor attribute by attribute.
-    fn ask(&self, tensor: &Bound<'_, PyAny>) -> PyResult<Option<Tensor>> {
+    fn ask(&self, tensor: &Bound<'_, PyAny>) -> PyResult<Option<Plain>> {
         let py = tensor.py();
         let given = tensor.getattr(pyo3::intern!(py, "dtype"))?;
         let Some(dtype) = self.dtypes.iter().find(|(known, _)| given.is(known)).map(|(_, dtype)| *dtype)
         else {
             return Ok(None);
         };
-        let is_plain = tensor.getattr(pyo3::intern!(py, "is_cpu"))?.is_truthy()?
-            && tensor.getattr(pyo3::intern!(py, "layout"))?.is(&self.strided)
+        let is_plain = tensor.getattr(pyo3::intern!(py, "layout"))?.is(&self.strided)
             && call(&self.is_contiguous, tensor)?.is_truthy()?;
         if !is_plain {
             return Ok(None);
         }
+        let gpu = if tensor.getattr(pyo3::intern!(py, "is_cpu"))?.is_truthy()? {
+            None
+        } else if tensor.getattr(pyo3::intern!(py, "is_cuda"))?.is_truthy()? {
+            Some(call(&self.get_device, tensor)?.extract()?)
+        } else {
+            return Ok(None);
+        };
         let extents = tensor.getattr(pyo3::intern!(py, "shape"))?.cast_into::<PyTuple>()?;
         let shape = extents.iter_borrowed().map(pyo3::Borrowed::extract).collect::<PyResult<Vec<u64>>>()?;
         let address: usize = call(&self.data_ptr, tensor)?.extract()?;
-        Ok(Some(in_place(address, shape, dtype)))
+        Ok(Some(Plain { address, shape, dtype, gpu }))
     }
-}
-
-/// A tensor that takes its own result.
-fn in_place(address: usize, shape: Vec<u64>, dtype: DType) -> Tensor {
-    Tensor { source: address as *const u8, target: address as *mut u8, shape, dtype, ready: None }
 }
 
 /// Calls a method, found once for all, without making an object of its being bound to the tensor.

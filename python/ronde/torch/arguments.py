@@ -27,6 +27,7 @@ __all__ = [
     "number_of",
     "reduction",
     "refuse",
+    "rooms_of",
     "root_of",
     "same_device",
     "share_of",
@@ -98,6 +99,11 @@ def input_of(
     dtype = checked(code_of, kind, key, tensor, process_set, of)
     source = checked(reachable, kind, key, tensor, process_set, of)
     return source, (source.data_ptr(), source.shape, dtype)
+
+
+def rooms_of(rooms: Sequence[Tensor | None]) -> list[tuple[int, int]]:
+    """Return address and bytes of the memory that was allocated for results; zeros where none was."""
+    return [(0, 0) if room is None else (room.data_ptr(), room.numel() * room.element_size()) for room in rooms]
 
 
 def same_device(tensors: Sequence[Tensor]) -> list[Tensor]:

@@ -354,7 +354,7 @@ def _own_rows(
 ) -> list[Tensor]:
     """Take from gathered gradients the rows that came from this rank, whose numbers of rows are given."""
     name = None if name is None else name + ".rows"
-    numbers = synchronize(ops.allgather_async(torch.tensor([rows]), name, process_set))
+    numbers = synchronize(ops.allgather_async(torch.tensor([rows], device="cpu"), name, process_set))
     before = numbers[: process_set.rank()].sum(0).tolist()
     return [gradient.narrow(0, first, count) for gradient, first, count in zip(gradients, before, rows)]
 

@@ -6,8 +6,9 @@ well. Nothing is unpickled but what a rank of the same job has sent.
 
 from __future__ import annotations
 
+import functools
 import pickle
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, NamedTuple
 
 import torch
@@ -54,6 +55,8 @@ class _Slot(NamedTuple):
 
     dtype: Any
     shape: tuple[int, ...]
+    on_cpu: bool
+    """Whether it is in the CPU's memory on the root: counters are, also where the parameters are not."""
 
 
 def broadcast_optimizer_state(
@@ -80,7 +83,7 @@ def broadcast_optimizer_state(
     state = _take_out(optimizer.state_dict(), tensors) if is_root else None
     state = broadcast_object(state, root_rank, "optimizer_state", process_set)
     if not is_root:
-        state = _fill_in(state, tensors)
+        state = _fill_in(state, tensors, _home(optimizer))
     synchronize_all(
         [
             ops.broadcast_async_(tensor, root_rank, f"optimizer_state.{place}", process_set)
@@ -104,10 +107,10 @@ def broadcast_object(
     """
     name = name or "object"
     is_root = global_process_set.rank() == root_rank
-    data = _pickled(obj, "broadcast", f"broadcast.{name}.sz", process_set) if is_root else torch.empty(0)
-    length = synchronize(ops.broadcast_async(torch.tensor([data.numel()]), root_rank, f"{name}.sz", process_set))
+    data = _pickled(obj, "broadcast", f"broadcast.{name}.sz", process_set) if is_root else _number(0)
+    length = synchronize(ops.broadcast_async(_number(data.numel()), root_rank, f"{name}.sz", process_set))
     if not is_root:
-        data = torch.empty(int(length), dtype=torch.uint8)
+        data = torch.empty(int(length), dtype=torch.uint8, device="cpu")
     synchronize(ops.broadcast_async_(data, root_rank, f"{name}.t", process_set))
     return obj if is_root else _unpickled(data)
 
@@ -122,9 +125,14 @@ def allgather_object(obj: Any, name: str | None = None, process_set: ProcessSet 
     """
     name = name or "object"
     data = _pickled(obj, "allgather", f"allgather.{name}.sz", process_set)
-    lengths = synchronize(ops.allgather_async(torch.tensor([data.numel()]), f"{name}.sz", process_set))
+    lengths = synchronize(ops.allgather_async(_number(data.numel()), f"{name}.sz", process_set))
     together = synchronize(ops.allgather_async(data, f"{name}.t", process_set))
     return [_unpickled(part) for part in together.split(lengths.tolist())]
+
+
+def _number(value: int) -> Tensor:
+    # Objects stay in the CPU's memory, whatever device the script has made its default.
+    return torch.tensor([value], device="cpu")
 
 
 def _pickled(obj: Any, kind: str, key: str, process_set: ProcessSet) -> Tensor:
@@ -158,21 +166,28 @@ def _take_out(state: Any, tensors: list[Tensor]) -> Any:
     """Copy a nested state with a slot in place of each tensor, and collect the tensors."""
     if isinstance(state, Tensor) and state.layout is torch.strided:
         tensors.append(state)
-        return _Slot(state.dtype, tuple(state.shape))
-    return _rebuilt(state, _take_out, tensors)
+        return _Slot(state.dtype, tuple(state.shape), state.is_cpu)
+    return _rebuilt(state, functools.partial(_take_out, tensors=tensors))
 
 
-def _fill_in(state: Any, tensors: list[Tensor]) -> Any:
+def _fill_in(state: Any, tensors: list[Tensor], home: torch.device) -> Any:
     """Copy a nested state with an empty tensor in place of each slot, and collect the tensors."""
     if isinstance(state, _Slot):
-        tensors.append(torch.empty(state.shape, dtype=state.dtype))
+        place = torch.device("cpu") if state.on_cpu else home
+        tensors.append(torch.empty(state.shape, dtype=state.dtype, device=place))
         return tensors[-1]
-    return _rebuilt(state, _fill_in, tensors)
+    return _rebuilt(state, functools.partial(_fill_in, tensors=tensors, home=home))
 
 
-def _rebuilt(state: Any, change: Any, tensors: list[Tensor]) -> Any:
+def _rebuilt(state: Any, change: Callable[[Any], Any]) -> Any:
     if isinstance(state, dict):
-        return {key: change(value, tensors) for key, value in state.items()}
+        return {key: change(value) for key, value in state.items()}
     if type(state) in (list, tuple):
-        return type(state)(change(value, tensors) for value in state)
+        return type(state)(change(value) for value in state)
     return state
+
+
+def _home(optimizer: torch.optim.Optimizer) -> torch.device:
+    """Return the device that this rank trains on."""
+    devices = (parameter.device for group in optimizer.param_groups for parameter in group["params"])
+    return next(devices, torch.device("cpu"))

@@ -21,13 +21,14 @@ from ronde.torch.arguments import (
     key_of,
     number_of,
     reduction,
+    rooms_of,
     root_of,
     same_device,
     share_of,
     splits_of,
 )
 from ronde.torch.handles import keep, synchronize
-from ronde.torch.memory import PLAIN, back_to, wrap
+from ronde.torch.memory import PLAIN, back_to, prefer, room_for, stream_of, wrap
 
 __all__ = [
     "Adasum",
@@ -157,8 +158,10 @@ def allgather_async(tensor: Tensor, name: str | None = None, process_set: Proces
     """Start joining the tensors of all ranks along the first dimension, which may differ between ranks."""
     key = key_of("allgather", name, process_set)
     source, entry = input_of("allgather", key, tensor, process_set)
-    handle = _core.enqueue_allgather(number_of(process_set), key, [entry], False)
-    return keep(handle, tensor, _gathered, source)
+    number, stream = number_of(process_set), stream_of(source)
+    room = room_for(source, process_set.size() or 1)
+    handle = _core.enqueue_allgather(number, key, [entry], False, False, stream, rooms_of([room]))
+    return keep(handle, (tensor, room), _gathered, source, stream)
 
 
 def grouped_allgather_async(
@@ -168,8 +171,11 @@ def grouped_allgather_async(
     key = key_of("grouped_allgather", name, process_set)
     tensors = same_device(tensors)
     inputs = [input_of("allgather", key, tensor, process_set, len(tensors)) for tensor in tensors]
-    handle = _core.enqueue_allgather(number_of(process_set), key, [entry for _, entry in inputs], True)
-    return keep(handle, tensors, _gathered_group, inputs)
+    number, stream = number_of(process_set), stream_of(inputs[0][0])
+    rooms = [room_for(source, process_set.size() or 1) for source, _ in inputs]
+    entries = [entry for _, entry in inputs]
+    handle = _core.enqueue_allgather(number, key, entries, True, False, stream, rooms_of(rooms))
+    return keep(handle, (tensors, rooms), _gathered_group, inputs, stream)
 
 
 def broadcast_async(
@@ -206,9 +212,12 @@ def alltoall_async(
     key = key_of("alltoall", name, process_set)
     source, (address, shape, dtype) = input_of("alltoall", key, tensor, process_set)
     counts = splits_of(key, tensor, splits, process_set)
-    handle = _core.enqueue_alltoall(number_of(process_set), key, address, shape, dtype, counts)
+    number, stream = number_of(process_set), stream_of(source)
+    room = room_for(source, 1)
+    (target,) = rooms_of([room])
+    handle = _core.enqueue_alltoall(number, key, address, shape, dtype, counts, False, stream, target)
     place = splits.device if isinstance(splits, Tensor) else "cpu"
-    return keep(handle, (tensor, place), _exchanged, source)
+    return keep(handle, (tensor, room, place), _exchanged, source, stream)
 
 
 def reducescatter_async(
@@ -222,10 +231,11 @@ def reducescatter_async(
     """Start a reduction (Average or Sum) whose rows are shared out: the first ranks get one more if it is uneven."""
     key = key_of("reducescatter", name, process_set)
     source, output, entry = share_of(key, tensor, op, process_set)
+    number, stream = number_of(process_set), stream_of(source)
     handle = _core.enqueue_reducescatter(
-        number_of(process_set), key, [entry], op, prescale_factor, postscale_factor, False
+        number, key, [entry], op, prescale_factor, postscale_factor, False, False, stream
     )
-    return keep(handle, (tensor, output), _returned, source)
+    return keep(handle, (tensor, output), _returned, source, stream)
 
 
 def grouped_reducescatter_async(
@@ -240,20 +250,22 @@ def grouped_reducescatter_async(
     key = key_of("grouped_reducescatter", name, process_set)
     tensors = same_device(tensors)
     shares = [share_of(key, tensor, op, process_set, len(tensors)) for tensor in tensors]
+    entries = [entry for _, _, entry in shares]
+    number, stream = number_of(process_set), stream_of(shares[0][0])
     handle = _core.enqueue_reducescatter(
-        number_of(process_set), key, [entry for _, _, entry in shares], op, prescale_factor, postscale_factor, True
+        number, key, entries, op, prescale_factor, postscale_factor, True, False, stream
     )
     outputs = [output for _, output, _ in shares]
-    return keep(handle, (tensors, outputs), _returned_group, shares)
+    return keep(handle, (tensors, outputs), _returned_group, shares, stream)
 
 
 def join(device: int = -1) -> int:
     """Say that this rank has no more data, and wait until all have said so; returns the rank that said so last.
 
-    Meanwhile this rank takes part in the allreduces of the others with zeros. ``device`` is accepted for scripts that
-    name a GPU to keep those zeros on; none are made.
+    Meanwhile this rank takes part in the allreduces of the others with zeros. ``device`` is the GPU that it does so
+    with, if it had no tensor on one before; without it, the current one.
     """
-    del device
+    prefer(device)
     last: int = _core.wait(_core.enqueue_join("join.noname", True))
     # Ranks that joined later have called more operations; from here on all count alike again.
     global_process_set.count_anew()
@@ -288,6 +300,7 @@ def start_allreduce(
     source, (address, shape, dtype) = input_of("allreduce", key, tensor, process_set)
     # What is not the tensor itself is a copy, which may as well take the result.
     output = source if in_place or source is not tensor else torch.empty_like(tensor)
+    stream = stream_of(source)
     handle = _core.enqueue_allreduce(
         number_of(process_set),
         key,
@@ -300,10 +313,11 @@ def start_allreduce(
         postscale,
         priority,
         awaited,
+        stream,
     )
     if source is tensor:
-        return keep(handle, output, None, source)
-    return keep(handle, (tensor, output), _put_back if in_place else _returned, None)
+        return keep(handle, output, None, source, stream)
+    return keep(handle, (tensor, output), _put_back if in_place else _returned, None, stream)
 
 
 def start_grouped_allreduce(
@@ -326,8 +340,9 @@ def start_grouped_allreduce(
         entries.append((address, output.data_ptr(), shape, dtype))
         outputs.append(output)
         sources.append(source)
-    handle = _core.enqueue_grouped_allreduce(number_of(process_set), key, entries, op, prescale, postscale, priority)
-    return keep(handle, (tensors, tuple(outputs)), _put_back_group if in_place else _returned_tuple, sources)
+    number, stream = number_of(process_set), stream_of(sources[0])
+    handle = _core.enqueue_grouped_allreduce(number, key, entries, op, prescale, postscale, priority, False, stream)
+    return keep(handle, (tensors, tuple(outputs)), _put_back_group if in_place else _returned_tuple, sources, stream)
 
 
 def _start_broadcast(tensor: Tensor, in_place: bool, root_rank: int, name: str | None, process_set: ProcessSet) -> int:
@@ -335,8 +350,9 @@ def _start_broadcast(tensor: Tensor, in_place: bool, root_rank: int, name: str |
     source, (address, shape, dtype) = input_of("broadcast", key, tensor, process_set)
     root_rank = root_of(key, root_rank, process_set)
     output = torch.empty_like(tensor) if source is tensor and not in_place else source
-    handle = _core.enqueue_broadcast(number_of(process_set), key, address, output.data_ptr(), shape, dtype, root_rank)
-    return keep(handle, (tensor, output), _put_back if in_place else _returned, source)
+    number, stream = number_of(process_set), stream_of(source)
+    handle = _core.enqueue_broadcast(number, key, address, output.data_ptr(), shape, dtype, root_rank, False, stream)
+    return keep(handle, (tensor, output), _put_back if in_place else _returned, source, stream)
 
 
 def _returned(result: tuple[Tensor, Tensor], _: None) -> Tensor:
@@ -363,15 +379,19 @@ def _put_back_group(result: tuple[Sequence[Tensor], Sequence[Tensor]], _: None) 
     return tuple(_put_back(pair, None) for pair in zip(*result))
 
 
-def _gathered(tensor: Tensor, answer: list[tuple[Any, list[int]]]) -> Tensor:
-    return wrap(tensor, *answer[0])
+def _gathered(result: tuple[Tensor, Tensor | None], answer: list[tuple[Any, Sequence[int]]]) -> Tensor:
+    return wrap(*result, *answer[0])
 
 
-def _gathered_group(tensors: Sequence[Tensor], answer: list[tuple[Any, list[int]]]) -> list[Tensor]:
-    return [wrap(tensor, capsule, shape) for tensor, (capsule, shape) in zip(tensors, answer)]
+def _gathered_group(
+    result: tuple[Sequence[Tensor], Sequence[Tensor | None]], answer: list[tuple[Any, Sequence[int]]]
+) -> list[Tensor]:
+    return [wrap(tensor, room, memory, shape) for tensor, room, (memory, shape) in zip(*result, answer)]
 
 
-def _exchanged(result: tuple[Tensor, Any], answer: tuple[Any, list[int], list[int]]) -> tuple[Tensor, Tensor]:
-    tensor, place = result
-    capsule, shape, received = answer
-    return wrap(tensor, capsule, shape), torch.tensor(received, dtype=torch.int32, device=place)
+def _exchanged(
+    result: tuple[Tensor, Tensor | None, Any], answer: tuple[Any, Sequence[int], list[int]]
+) -> tuple[Tensor, Tensor]:
+    tensor, room, place = result
+    memory, shape, received = answer
+    return wrap(tensor, room, memory, shape), torch.tensor(received, dtype=torch.int32, device=place)

@@ -1,6 +1,7 @@
 """Batch normalisation over the batches of all ranks, as if they were one.
 
-Written with plain tensor operations and two small exchanges, one in each direction, so it works wherever tensors do.
+Written with plain tensor operations and two small exchanges, one in each direction, so it works wherever tensors do;
+for CUDA devices there is :mod:`ronde.torch.cuda_batch_norm`, with kernels that read a batch fewer times.
 Batches may differ in size between ranks: what is exchanged are counts, means and sums of squared differences, from
 which the statistics of the whole follow without loss of accuracy.
 """
@@ -16,6 +17,7 @@ from torch.nn.modules.batchnorm import _BatchNorm
 from ronde._basics import basics
 from ronde._collectives import Sum
 from ronde.torch import ops
+from ronde.torch.cuda_batch_norm import CudaSyncedNorm
 from ronde.torch.handles import synchronize
 
 __all__ = ["SyncBatchNorm"]
@@ -50,9 +52,22 @@ class SyncBatchNorm(_BatchNorm):
         if not self.training or basics.size() == 1:
             # Without statistics of its own a batch norm uses the batch's, also in evaluation.
             return super().forward(input)
+        if input.is_cuda:
+            return self._with_kernels(input)
         output, mean, variance, count = _SyncedNorm.apply(input, self.weight, self.bias, self.eps)
         if self.track_running_stats:
             self._update_running(mean, variance, count)
+        return output
+
+    def _with_kernels(self, batch: Tensor) -> Tensor:
+        running, momentum = (None, None), 0.0
+        if self.track_running_stats:
+            running = (self.running_mean, self.running_var)
+            # No momentum means the plain average over all batches so far.
+            momentum = self.momentum if self.momentum is not None else 1.0 / (float(self.num_batches_tracked) + 1.0)
+        output: Tensor = CudaSyncedNorm.apply(batch, self.weight, self.bias, running, momentum, self.eps)
+        if self.track_running_stats:
+            self.num_batches_tracked.add_(1)
         return output
 
     @torch.no_grad()

@@ -104,7 +104,16 @@ impl Sleeper {
     /// For frames in the host to ring the bell, [`Tree::attend`](super::Tree::attend) must be called before *each*
     /// sleep, and [`Tree::has_news`](super::Tree::has_news) after it: only if that says no, sleeping is safe.
     pub fn sleep(&self, limit: Option<Duration>) -> Result<()> {
-        let Place { bell, wires, shared } = &*self.place;
+        self.sleep_on(&self.place.wires, limit)
+    }
+
+    /// The same without the wires: for one that cannot take in what they bring until its bell rings.
+    pub fn sleep_on_bell(&self, limit: Option<Duration>) -> Result<()> {
+        self.sleep_on(&[], limit)
+    }
+
+    fn sleep_on(&self, wires: &[Arc<WireEnd>], limit: Option<Duration>) -> Result<()> {
+        let Place { bell, shared, .. } = &*self.place;
         shared.check_loss()?;
         let mut fds = vec![
             PollFd::from_borrowed_fd(bell.fd(), PollFlags::IN),

@@ -172,6 +172,13 @@ impl Tree {
         }
     }
 
+    /// Wakes a member that was sent something, even if it has not asked to be rung. Wires wake by themselves.
+    pub fn wake(&self, to: usize) {
+        if let Some(&Route::Near(index)) = self.routes.get(to) {
+            self.near[index].wake();
+        }
+    }
+
     /// Sends what was kept, as far as that goes without waiting, and hands what has come to `take(from, frame)`, in
     /// order for each sender. Whether anything came, if only a part of a frame. A connection that was closed, a peer
     /// that sends nonsense, and any loss in the job are errors.

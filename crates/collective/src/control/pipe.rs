@@ -249,6 +249,11 @@ impl<L: Link> Pipe<L> {
 }
 
 impl Pipe<Near> {
+    /// Rings the peer's bell, whether it wants that or not.
+    pub(super) fn wake(&self) {
+        self.link.bell.ring();
+    }
+
     /// Whether moving bytes would get somewhere.
     pub(super) fn has_news(&self) -> bool {
         self.link.has_news(self.keeps_output())

@@ -249,6 +249,11 @@ impl Fabric {
         self.reporter()(rank, host, reason);
     }
 
+    /// An error that names the rank which was lost first, if one was.
+    pub fn check_loss(&self) -> Result<()> {
+        self.shared.check_loss()
+    }
+
     /// The first loss, if it becomes known within moments: ask before blaming a rank that has left in order, since it may
     /// have given up because of another.
     pub fn loss_soon(&self) -> Option<Error> {

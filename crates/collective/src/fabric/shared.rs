@@ -13,6 +13,7 @@ use rustix::event::{EventfdFlags, eventfd};
 
 use super::neighbour;
 use super::{Card, Interrupt, Routes};
+use crate::annex::Alarm;
 use crate::control::Watch;
 use crate::error::{Error, Result};
 use crate::host::Segment;
@@ -57,6 +58,7 @@ struct State {
     wires: HashMap<WireKey, TcpStream>,
     segments: Vec<(Vec<usize>, Weak<Segment>)>,
     watches: Vec<(Vec<usize>, Weak<Watch>)>,
+    alarms: Vec<Weak<dyn Alarm>>,
     /// Wires in use, and listeners, only to be closed in a forked child.
     opened: Vec<Weak<Wire>>,
     listeners: Vec<RawFd>,
@@ -122,14 +124,14 @@ impl Shared {
 
     /// Records the first loss and wakes everybody who waits in this process or sleeps on shared memory.
     pub(crate) fn lose(&self, loss: Error) {
-        let segments = {
+        let (segments, alarms) = {
             let mut state = self.state();
             if state.closing || state.loss.is_some() {
                 return;
             }
             state.loss = Some(loss.clone());
             self.lost.store(true, Ordering::Release);
-            std::mem::take(&mut state.segments)
+            (std::mem::take(&mut state.segments), std::mem::take(&mut state.alarms))
         };
         let named = if let Error::PeerLost { rank, .. } = loss { rank } else { self.rank };
         for segment in segments.iter().filter_map(|(_, segment)| segment.upgrade()) {
@@ -137,6 +139,9 @@ impl Shared {
         }
         let _ = rustix::io::write(&self.alarm, &1u64.to_ne_bytes());
         self.changed.notify_all();
+        for alarm in alarms.iter().filter_map(Weak::upgrade) {
+            alarm.ring();
+        }
     }
 
     /// Who is to blame when `peer` stopped taking part: whoever was reported lost first, if that becomes known
@@ -172,7 +177,7 @@ impl Shared {
         self.check()
     }
 
-    pub(super) fn host_of(&self, rank: usize) -> String {
+    pub(crate) fn host_of(&self, rank: usize) -> String {
         self.cards.get(rank).map_or_else(String::new, |card| card.host.clone())
     }
 
@@ -320,6 +325,14 @@ impl Shared {
         let mut state = self.with_all_there(&members)?;
         state.segments.retain(|(_, segment)| segment.strong_count() > 0);
         state.segments.push((members, segment));
+        Ok(())
+    }
+
+    /// From now on `alarm` is told when any rank is lost.
+    pub(crate) fn on_loss(&self, alarm: Weak<dyn Alarm>) -> Result<()> {
+        let mut state = self.with_all_there(&[])?;
+        state.alarms.retain(|alarm| alarm.strong_count() > 0);
+        state.alarms.push(alarm);
         Ok(())
     }
 

@@ -283,6 +283,11 @@ impl Host {
         self.shared.verdict(named, "it gave up in the middle of an operation")
     }
 
+    /// Fails if somebody on this host will not go on.
+    pub(crate) fn check(&self) -> Result<()> {
+        self.segment.cause().map_or(Ok(()), |_| Err(self.lost()))
+    }
+
     /// Tells the others on this host that this rank will not go on.
     pub(crate) fn abandon(&self, rank: usize) {
         self.segment.poison(rank);

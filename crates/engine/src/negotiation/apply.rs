@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::messages::{Down, Entry};
-use super::request::{Facts, Ticket};
+use super::request::{Device, Facts, Ticket};
 use super::{Batch, Decision, Item, Negotiator};
 
 impl Negotiator {
@@ -40,6 +40,7 @@ impl Negotiator {
                 self.ended = true;
                 self.decisions.push_back(Decision::ShutDown { text: text.clone() });
             }
+            &Down::Turn { set, number } => self.decisions.push_back(Decision::Turn { set, number }),
         }
         Ok(())
     }
@@ -76,6 +77,7 @@ impl Negotiator {
         }
         let facts = first.ok_or("it runs an empty batch")?;
         let (prescale, postscale) = facts.factors();
+        self.device_batches += u64::from(facts.device != Device::Host);
         self.decisions.push_back(Decision::Run(Batch {
             kind: facts.kind,
             dtype: facts.dtype,

@@ -2,7 +2,8 @@
 //!
 //! It counts hosts the way a relay counts members. What is complete is checked, waits for its group, and goes into
 //! batches; each batch, failure and other decision is one entry of the log, which everybody applies in order, the
-//! leader itself included. The leader also chooses the slots of the cache and numbers process sets.
+//! leader itself included. The leader also chooses the slots of the cache, numbers process sets, and gives those that work on
+//! devices their turns.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -31,6 +32,8 @@ pub(super) struct Leader {
     /// Whether people have been told that the cache is too small.
     eviction_noted: bool,
     sets: Sets,
+    /// Turns of other process sets that were asked for, in the order in which they came.
+    turns: Vec<(u32, u64)>,
     /// Positions that have joined.
     pub(super) joined: Parts,
     /// How many have joined on each host.
@@ -43,7 +46,7 @@ pub(super) struct Leader {
 impl Leader {
     /// Whether there is something to decide.
     pub(super) fn has_work(&self) -> bool {
-        !self.ready.is_empty() || self.all_joined
+        !self.ready.is_empty() || !self.turns.is_empty() || self.all_joined
     }
 
     pub(super) fn new(seat: &Seat, cache_capacity: usize) -> Leader {
@@ -54,6 +57,7 @@ impl Leader {
             slots: Slots::new(cache_capacity),
             eviction_noted: false,
             sets: Sets::new(&seat.members),
+            turns: Vec::new(),
             joined: Parts::new(seat.members.len()),
             joined_on: vec![0; seat.hosts.len()],
             last_joined: 0,
@@ -113,6 +117,17 @@ impl Negotiator {
                 leader.stalls.answered(inquiry, position as usize, text);
                 Ok(())
             }
+            Up::Turn { set, number } => {
+                let asker =
+                    leader.sets.leader_of(set).ok_or("it is about a process set that does not exist")?;
+                let position = self.seat.members.binary_search(&asker);
+                if !position.is_ok_and(|position| self.seat.host_of(position) == host) {
+                    return Err("it asks for the turn of a process set that others lead");
+                }
+                leader.sets.take_turn(set, number)?;
+                leader.turns.push((set, number));
+                Ok(())
+            }
             _ => Err("it speaks for others"),
         }
     }
@@ -146,6 +161,9 @@ impl Negotiator {
     pub(super) fn decide(&mut self) {
         let Some(leader) = &mut self.leader else { return };
         let ready = std::mem::take(&mut leader.ready);
+        for (set, number) in std::mem::take(&mut leader.turns) {
+            self.log(&Down::Turn { set, number });
+        }
         if !ready.is_empty() {
             let mut units = Vec::with_capacity(ready.len());
             for complete in ready {

@@ -135,6 +135,13 @@ pub(super) enum Up {
         /// What it says.
         text: String,
     },
+    /// The leader of another process set asks when its next batch on devices may start.
+    Turn {
+        /// The set.
+        set: u32,
+        /// How many turns it has asked for before.
+        number: u64,
+    },
 }
 
 /// One or several tensors of a batch.
@@ -165,6 +172,8 @@ pub(super) enum Down {
     Inquire { inquiry: u64, names: Vec<Arc<str>> },
     /// It ends here.
     End { text: String },
+    /// The members of a process set start their batch on devices of this number now.
+    Turn { set: u32, number: u64 },
 }
 
 /// Appends a message to a frame.
@@ -202,6 +211,8 @@ pub(super) struct Upward {
     seen: u64,
     whole: Vec<Run>,
     partial: Vec<Run>,
+    /// Whether something is among it for which the parent is to be woken.
+    urges: bool,
 }
 
 impl Upward {
@@ -216,6 +227,16 @@ impl Upward {
         self.see(version);
         self.flush();
         write(&mut self.frame, message);
+    }
+
+    /// Has the parent woken for what was added.
+    pub(super) fn urge(&mut self) {
+        self.urges = true;
+    }
+
+    /// Whether the parent is to be woken, once everything has been taken.
+    pub(super) fn take_urge(&mut self) -> bool {
+        std::mem::take(&mut self.urges)
     }
 
     /// Everything added since the last call.

@@ -11,6 +11,9 @@
 //!   fused (`fusion`). Its order is the order for all.
 //! - Coming down (`messages`): the log. Everybody applies it in order, so all caches are equal.
 //!
+//! Batches on devices must start in one order on all ranks, across process sets that share ranks. Those of other sets take a
+//! *turn* in the log of the set of all ranks: the set's leader asks for it, and its members start the batch there.
+//!
 //! Two things differ from what one might expect. A hit whose slot went to another name while it was on its way is not
 //! asked again: nodes remember what slots held until no hit can mean it any more. And how many rows an allgather or
 //! alltoall moves is not negotiated: ranks exchange that when they run it, so it never makes a cached name new.
@@ -124,6 +127,14 @@ pub enum Decision {
         ticket: Ticket,
         /// The number it had.
         id: u32,
+    },
+    /// The members of a process set start their batch on devices of this number now; whoever is one of them goes on with
+    /// this log when it has.
+    Turn {
+        /// The set.
+        set: u32,
+        /// Which of its batches on devices, from 0.
+        number: u64,
     },
     /// On the leader only: some ranks wait for others. To be logged.
     Stalled(StallReport),
@@ -240,6 +251,8 @@ pub struct Negotiator {
     down: Downward,
     decisions: VecDeque<Decision>,
     watch: Watch,
+    /// Batches on devices in the log so far.
+    device_batches: u64,
     ended: bool,
 }
 
@@ -271,6 +284,7 @@ impl Negotiator {
             down: Downward::default(),
             decisions,
             watch: Watch::new(warning, shutdown),
+            device_batches: 0,
             ended: false,
             seat,
             settings,
@@ -295,13 +309,15 @@ impl Negotiator {
         }
         let read = self.read(from, frame);
         self.clock(now);
-        read.map_err(|what| {
-            let sender = match (self.seat.members.get(from), self.seat.host_names.get(from)) {
-                (Some(rank), Some(host)) => format!("rank {rank} ({host})"),
-                _ => format!("position {from}, which does not exist"),
-            };
-            Garbled { sender, what }
-        })
+        read.map_err(|what| self.garbled(from, what))
+    }
+
+    fn garbled(&self, from: usize, what: &'static str) -> Garbled {
+        let sender = match (self.seat.members.get(from), self.seat.host_names.get(from)) {
+            (Some(rank), Some(host)) => format!("rank {rank} ({host})"),
+            _ => format!("position {from}, which does not exist"),
+        };
+        Garbled { sender, what }
     }
 
     /// Decides what is ready, if this is the leader, and looks at the clock. What piled up since the last call is fused,
@@ -313,6 +329,28 @@ impl Negotiator {
         if self.cache.is_crowded() {
             self.forget_past();
         }
+    }
+
+    /// Asks, as the leader of another process set, when that may start its batch on devices of this number. To be asked of
+    /// the set of all ranks, in the order of the numbers.
+    pub fn ask_turn(&mut self, now: Duration, set: u32, number: u64) -> Result<(), Garbled> {
+        self.clock(now);
+        if self.ended {
+            return Ok(());
+        }
+        self.report(Up::Turn { set, number }).map_err(|what| self.garbled(self.seat.me, what))
+    }
+
+    /// How many batches on devices have come in the log. Those of the set of all ranks are in order with everything in it; the
+    /// others need a turn each.
+    pub fn device_batches(&self) -> u64 {
+        self.device_batches
+    }
+
+    /// Whether the parent must be woken for what [`Negotiator::outgoing`] gave since this was last asked, even if it does not
+    /// [want its children](Negotiator::wants_children).
+    pub fn urges_parent(&mut self) -> bool {
+        self.up.take_urge()
     }
 
     /// The next frame to send and the position it is for.

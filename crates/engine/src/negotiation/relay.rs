@@ -70,6 +70,7 @@ impl Negotiator {
             },
             Up::Joined(who) if who as usize == position => self.member_joined(place),
             Up::Answer { position: who, .. } if who as usize == position => self.report(message),
+            Up::Turn { .. } => self.report(message),
             _ => Err("it speaks for others"),
         }
     }
@@ -78,6 +79,10 @@ impl Negotiator {
     pub(super) fn report(&mut self, message: Up) -> Result<(), &'static str> {
         if self.leader.is_some() {
             return self.relay_says(self.seat.host(), message);
+        }
+        if matches!(message, Up::Turn { .. }) {
+            // Others wait for it while this set may have nothing pending at all, and sleep.
+            self.up.urge();
         }
         self.up.say(self.cache.version(), &message);
         Ok(())

@@ -3,7 +3,8 @@
 use std::time::Duration;
 
 use proptest::prelude::*;
-use ronde_engine::negotiation::Negotiator;
+use ronde_collective::types::DType;
+use ronde_engine::negotiation::{Kind, Negotiator, Request};
 
 use crate::network::{Network, allreduce, timeless};
 
@@ -13,6 +14,8 @@ fn busy() -> Network {
     for name in ["a", "b", "c"] {
         network.submit_everywhere(&allreduce(name));
     }
+    let set = Request { ranks: vec![2, 3], ..Request::new(Kind::AddSet, "set", DType::U8, []) };
+    network.submit_everywhere(&set);
     network.settle();
     for position in 0..4 {
         network
@@ -33,6 +36,7 @@ fn real_frames() -> Vec<(usize, usize, Vec<u8>)> {
             let _ = network.submit(position, vec![allreduce(name)]);
         }
     }
+    network.nodes[2].ask_turn(Duration::ZERO, 1, 0).expect("the first one");
     let mut pending: Vec<usize> = vec![1, 3, 2, 0];
     while let Some(position) = pending.pop() {
         network.nodes[position].advance(Duration::ZERO);

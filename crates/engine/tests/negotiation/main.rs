@@ -9,3 +9,4 @@ mod mismatches;
 mod network;
 mod process_sets;
 mod stalls;
+mod turns;

@@ -139,9 +139,14 @@ impl Network {
 
     /// Takes out what a node has to send and to say.
     pub(crate) fn collect(&mut self, position: usize) {
+        let mut parent = None;
         while let Some((to, frame)) = self.nodes[position].outgoing() {
             assert!(!frame.is_empty(), "frames carry something");
+            parent = parent.or(Some(to).filter(|&to| to < position));
             self.wires.entry((position, to)).or_default().push_back(frame);
+        }
+        if self.nodes[position].urges_parent() {
+            self.awake[parent.expect("it is woken for a frame")] = true;
         }
         while let Some(decision) = self.nodes[position].next() {
             self.decisions[position].push(decision);
@@ -241,6 +246,7 @@ impl Network {
             Decision::Joined { last, .. } => Some(format!("joined, last {last}")),
             Decision::AddSet { id, ranks, .. } => Some(format!("set {id} {ranks:?}")),
             Decision::RemoveSet { id, .. } => Some(format!("no set {id}")),
+            Decision::Turn { set, number } => Some(format!("turn {number} of set {set}")),
             Decision::ShutDown { text } => Some(format!("down {text}")),
             Decision::Stalled(_) | Decision::Inquire | Decision::Note(_) => None,
         };

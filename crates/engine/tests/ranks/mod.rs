@@ -113,6 +113,7 @@ impl Floats {
             shape: shape.iter().map(|&extent| extent as u64).collect(),
             dtype: DType::F32,
             ready: None,
+            capacity: 0,
         }
     }
 }

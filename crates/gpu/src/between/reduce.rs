@@ -1,0 +1,234 @@
+//! Reducing by NCCL.
+//!
+//! Floats are averaged by NCCL itself unless there are factors, which apply while tensors are copied. What NCCL does not know (16-bit
+//! integers, booleans, exact averages and factors of integers) is gathered and folded by our own kernel, a chunk at a
+//! time; so every type gives the bits it gives elsewhere.
+
+use ronde_collective::kernel::Identity;
+use ronde_collective::types::{DType, ReduceOp};
+use ronde_collective::{Group, Reduction};
+use ronde_cuda::Kernel;
+use ronde_engine::Error;
+
+use super::lane::Lane;
+use crate::failure::of_cuda;
+use crate::layout::MOST_PEERS;
+use crate::path::{Fold, Sources, rule_of};
+use crate::spans::{Span, lay_out, piece, within};
+
+/// Tensors of so many bytes are reduced where they lie: copying them costs more than a call of NCCL for them alone.
+const LARGE: usize = 8 << 20;
+/// Bytes of each rank that are gathered and folded at once.
+const GATHERED: usize = 4 << 20;
+
+/// What NCCL is asked for, and what it does not know of.
+struct Plan {
+    op: ReduceOp,
+    /// The factor for every input.
+    before: f64,
+    /// What is left to do to the result, if anything.
+    after: Option<Fold>,
+}
+
+impl Plan {
+    /// `None`: NCCL does not know this reduction.
+    fn new(how: &Reduction, ranks: usize) -> Option<Plan> {
+        if how.prescale == 1.0 && how.postscale == 1.0 {
+            let plan = Plan { op: how.op, before: 1.0, after: None };
+            return ronde_nccl::knows(how.dtype, how.op).then_some(plan);
+        }
+        if !how.dtype.is_float() || !ronde_nccl::knows(how.dtype, ReduceOp::Sum) {
+            return None;
+        }
+        let op = if how.op == ReduceOp::Average { ReduceOp::Sum } else { how.op };
+        let after = Fold::new(&Reduction { prescale: 1.0, ..*how }, ranks).ok()?;
+        Some(Plan { op, before: how.prescale, after: (!after.is_copy()).then_some(after) })
+    }
+}
+
+/// Tensors apart by whether they are reduced where they lie; the others, moved together, and how long they are.
+fn apart(spans: &[Span], plan: &Plan) -> (Vec<usize>, Vec<Span>, usize) {
+    let alone = plan.before == 1.0;
+    let (mut large, mut small, mut end) = (Vec::new(), Vec::new(), 0);
+    for (index, span) in spans.iter().enumerate().filter(|(_, span)| span.bytes > 0) {
+        if alone && (span.bytes >= LARGE || spans.len() == 1) {
+            large.push(index);
+        } else {
+            small.push(Span { at: end, ..*span });
+            end = (end + span.bytes).next_multiple_of(crate::spans::ALIGN);
+        }
+    }
+    (large, small, end)
+}
+
+impl Lane {
+    pub(super) fn allreduce(
+        &mut self,
+        group: &Group,
+        sources: Sources<'_>,
+        targets: &[Span],
+        len: usize,
+        how: &Reduction,
+    ) -> Result<(), Error> {
+        let fold = Fold::new(how, group.size())?;
+        let Some(plan) = Plan::new(how, group.size()) else {
+            return self.gather_and_fold(group, sources, targets, len, how, &fold);
+        };
+        let unit = how.dtype.size();
+        let (large, small, fused) = apart(targets, &plan);
+        let neutral = matches!(sources, Sources::Nothing);
+        // A rank without data has no memory for large tensors either. Each gets its own: results come to lie there as well, and
+        // must not be what the next tensor begins with.
+        let bytes = |&index: &usize| (0, if neutral { targets[index].bytes } else { 0 });
+        let (spares, alone) = lay_out(large.iter().map(bytes));
+        let buffer = self.room(fused + alone)?;
+        let spare = buffer + fused as u64;
+        match sources {
+            Sources::Tensors(sources) => {
+                let packed = pack_of(sources, targets, &large, &small);
+                self.pack(&packed, buffer, how.dtype, plan.before)?;
+            }
+            Sources::Nothing => self.fill_neutral(how, buffer, fused + alone)?,
+        }
+        self.call(group, |calls| {
+            for (&index, own) in large.iter().zip(&spares) {
+                let own = spare + own.at as u64;
+                let (source, target) = match sources {
+                    Sources::Tensors(sources) => (sources[index].address, targets[index].address),
+                    Sources::Nothing => (own, own),
+                };
+                calls.all_reduce(source, target, targets[index].bytes / unit, how.dtype, plan.op)?;
+            }
+            if fused > 0 {
+                calls.all_reduce(buffer, buffer, fused / unit, how.dtype, plan.op)?;
+            }
+            Ok(())
+        })?;
+        if neutral {
+            return Ok(());
+        }
+        self.finish(&small, |span| buffer + span.at as u64, plan.after.as_ref())?;
+        let large: Vec<Span> = large.iter().map(|&index| targets[index]).collect();
+        self.finish(&large, |span| span.address, plan.after.as_ref())
+    }
+
+    /// Brings results to their tensors, from where they lie, and does to them what is left to do.
+    fn finish(
+        &mut self,
+        spans: &[Span],
+        from: impl Fn(&Span) -> u64,
+        after: Option<&Fold>,
+    ) -> Result<(), Error> {
+        let mut pieces = Vec::new();
+        let unit = after.map_or(1, Fold::unit);
+        for span in spans.iter().filter(|span| after.is_some() || from(span) != span.address) {
+            pieces.push(piece(from(span), span.address, span.bytes, unit));
+        }
+        let (kernel, words) = after.map_or((Kernel::Move, Vec::new()), |fold| fold.kernel(&[0]));
+        // SAFETY: the tensors are the submitters', and so are the results, or they lie in the buffer.
+        unsafe { self.launcher.launch(&kernel, &pieces, &words) }.map_err(of_cuda)
+    }
+
+    fn fill_neutral(&mut self, how: &Reduction, buffer: u64, bytes: usize) -> Result<(), Error> {
+        let mut pattern = [0; 8];
+        // SAFETY: eight bytes hold whole elements of every type.
+        unsafe { Identity::new(how.dtype, rule_of(how.op)).fill(pattern.as_mut_ptr(), pattern.len()) };
+        let pieces = [piece(0, buffer, bytes, 1)];
+        // SAFETY: the buffer is that long.
+        unsafe { self.launcher.launch(&Kernel::Fill, &pieces, &[u64::from_ne_bytes(pattern)]) }
+            .map_err(of_cuda)
+    }
+
+    /// Gathers everybody's chunk, and folds them into the targets.
+    fn gather_and_fold(
+        &mut self,
+        group: &Group,
+        sources: Sources<'_>,
+        targets: &[Span],
+        len: usize,
+        how: &Reduction,
+        fold: &Fold,
+    ) -> Result<(), Error> {
+        let (me, size) = (group.rank(), group.size());
+        if size > MOST_PEERS {
+            return Err(Error::Invalid(format!(
+                "{} of {} over more than {MOST_PEERS} GPUs is not there; cast the tensor to int32 or a float first",
+                how.op, how.dtype
+            )));
+        }
+        let room = len.min(GATHERED).next_multiple_of(crate::spans::ALIGN);
+        let buffer = self.room(room * size)?;
+        let parts: Vec<u64> = (0..size).map(|member| buffer + (member * room) as u64).collect();
+        for start in (0..len).step_by(room.max(1)) {
+            let bytes = room.min(len - start);
+            match sources {
+                Sources::Tensors(spans) => {
+                    let chunk: Vec<Span> = chunk_of(spans, start, bytes);
+                    self.pack(&chunk, parts[me], how.dtype, 1.0)?;
+                }
+                Sources::Nothing => self.fill_neutral(how, parts[me], bytes)?,
+            }
+            self.call(group, |calls| calls.all_gather(parts[me], buffer, room, DType::U8))?;
+            let mut pieces = Vec::new();
+            let wanted = if matches!(sources, Sources::Nothing) { &[][..] } else { targets };
+            for (at, address, run) in within(wanted, start..start + bytes) {
+                pieces.push(piece(at as u64, address, run, fold.unit()));
+            }
+            let (kernel, words) = fold.kernel(&parts);
+            // SAFETY: all parts hold the chunk, and the targets are the submitters' to give.
+            unsafe { self.launcher.launch(&kernel, &pieces, &words) }.map_err(of_cuda)?;
+        }
+        Ok(())
+    }
+
+    pub(super) fn reducescatter(
+        &mut self,
+        group: &Group,
+        sources: &[Span],
+        shares: &[Vec<Span>],
+        len: usize,
+        how: &Reduction,
+    ) -> Result<(), Error> {
+        let fold = Fold::new(how, group.size())?;
+        let own = &shares[group.rank()];
+        let Some(plan) = Plan::new(how, group.size()) else {
+            return self.gather_and_fold(group, Sources::Tensors(sources), own, len, how, &fold);
+        };
+        let unit = how.dtype.size();
+        // Factors apply in a copy; without one, tensors are read where they lie.
+        let copied = plan.before != 1.0;
+        let buffer = if copied { self.room(len)? } else { 0 };
+        if copied {
+            self.pack(sources, buffer, how.dtype, plan.before)?;
+        }
+        self.call(group, |calls| {
+            for (index, span) in sources.iter().enumerate() {
+                let start = if copied { buffer + span.at as u64 } else { span.address };
+                for (member, share) in shares.iter().enumerate().filter(|(_, share)| share[index].bytes > 0) {
+                    let from = start + (share[index].at - span.at) as u64;
+                    calls.reduce(
+                        from,
+                        own[index].address,
+                        share[index].bytes / unit,
+                        how.dtype,
+                        plan.op,
+                        member,
+                    )?;
+                }
+            }
+            Ok(())
+        })?;
+        self.finish(own, |span| span.address, plan.after.as_ref())
+    }
+}
+
+/// The small tensors where they come from, by their places in the buffer.
+fn pack_of(sources: &[Span], targets: &[Span], large: &[usize], small: &[Span]) -> Vec<Span> {
+    let indices = (0..targets.len()).filter(|index| targets[*index].bytes > 0 && !large.contains(index));
+    indices.zip(small).map(|(index, span)| Span { address: sources[index].address, ..*span }).collect()
+}
+
+/// The parts of spans that lie in a chunk, by their places in it.
+fn chunk_of(spans: &[Span], start: usize, bytes: usize) -> Vec<Span> {
+    within(spans, start..start + bytes).map(|(at, address, bytes)| Span { at, address, bytes }).collect()
+}
