@@ -56,6 +56,20 @@ def all_operations(tensor: Any) -> dict[str, Any]:
     }
 
 
+def test_on_gpus_all_tensors_are_in_host_memory() -> None:
+    """Nodes may be placed on a GPU; TensorFlow then brings tensors to the host and back, in its own order."""
+    from tensorflow.python.framework import kernels, op_def_registry
+
+    for name in ("HorovodAllreduce", "HorovodGroupedAllgather", "HorovodAlltoall", "HorovodJoin", "HorovodRank"):
+        found = {kernel.device_type: kernel for kernel in kernels.get_registered_kernels_for_op(name).kernel}
+        definition = op_def_registry.get(name)
+        arguments = {argument.name for argument in [*definition.input_arg, *definition.output_arg]}
+        assert set(found) == {"CPU", "GPU"}, name
+        assert set(found["GPU"].host_memory_arg) == arguments, name
+    variables = kernels.get_registered_kernels_for_op("HorovodBroadcastInplace").kernel
+    assert [kernel.device_type for kernel in variables] == ["CPU"]
+
+
 def expected(tensor: np.ndarray, rank: int) -> dict[str, Any]:
     """Return what the operations give on one of two ranks."""
     share = tensor[:2] if rank == 0 else tensor[2:]

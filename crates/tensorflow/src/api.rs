@@ -123,6 +123,7 @@ functions! {
         new_kernel = TF_NewKernelBuilder(*const c_char, *const c_char, Create, Compute, Delete) -> *mut KernelBuilder;
         new_async_kernel = TF_NewAsyncKernelBuilder(
             *const c_char, *const c_char, Create, ComputeAsync, Delete) -> *mut KernelBuilder;
+        in_host_memory = TF_KernelBuilder_HostMemory(*mut KernelBuilder, *const c_char);
         register_kernel = TF_RegisterKernelBuilder(*const c_char, *mut KernelBuilder, *mut RawStatus);
         construction_failure = TF_OpKernelConstruction_Failure(*mut RawConstruction, *mut RawStatus);
         node_of = TF_OpKernelConstruction_GetNodeDef(*mut RawConstruction, *mut RawStatus) -> *mut RawBuffer;

@@ -8,7 +8,7 @@
 //! TensorFlow also runs stateful operations one after the other, in the order of the program, unless it is told that they need
 //! none; `ronde/tensorflow/naming.py` does that.
 
-use std::ffi::CStr;
+use std::ffi::{CStr, CString};
 
 use ronde_bridge::Kind;
 
@@ -195,6 +195,20 @@ impl Definition {
         first.and_then(|input| input.split(':').next()).unwrap_or_default()
     }
 
+    /// The names of all its inputs and outputs.
+    pub(crate) fn arguments(&self) -> impl Iterator<Item = CString> + use<> {
+        let name =
+            |spec: &&'static CStr| CString::new(spec.to_bytes().split(|&byte| byte == b':').next()?).ok();
+        self.inputs.iter().chain(self.outputs).filter_map(name)
+    }
+
+    /// Whether its nodes may be placed on a kind of device. Variables are changed where they lie, which only the CPU can.
+    pub(crate) fn runs_on(&self, device: &CStr) -> bool {
+        let changes_variables =
+            matches!(self.work, Work::Collective { access: Access::References | Access::Resources, .. });
+        device == c"CPU" || !changes_variables
+    }
+
     /// Whether it has an attribute.
     pub(crate) fn has(&self, attribute: &CStr) -> bool {
         let is_it = |spec: &&CStr| {
@@ -245,6 +259,16 @@ mod tests {
         assert_eq!(argument("HorovodAlltoall"), "tensor");
         assert_eq!(argument("HorovodGroupedAllreduce"), "tensors");
         assert_eq!(argument("HorovodJoin"), "");
+    }
+
+    #[test]
+    fn only_what_changes_no_variables_runs_on_gpus_and_all_arguments_are_named() {
+        let found = |name| Definition::find(name).expect("an operation");
+        assert!(found("HorovodAlltoall").runs_on(c"GPU") && found("HorovodRank").runs_on(c"GPU"));
+        assert!(!found("HorovodBroadcastInplace").runs_on(c"GPU"));
+        assert!(found("HorovodBroadcastInplace").runs_on(c"CPU"));
+        let arguments: Vec<CString> = found("HorovodAlltoall").arguments().collect();
+        assert_eq!(arguments, [c"tensor", c"splits", c"output", c"received_splits"].map(CStr::to_owned));
     }
 
     #[test]

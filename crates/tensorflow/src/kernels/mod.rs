@@ -18,8 +18,9 @@ use crate::context::{Construction, Context};
 use crate::definitions::{Definition, Work};
 use crate::status::{Code, Refusal, Status};
 
-/// Tensors are taken from, and results put into, the host's memory.
-const DEVICE: &CStr = c"CPU";
+/// Where nodes may be placed. On a GPU, too, tensors are taken from, and results put into, the host's memory, and TensorFlow orders
+/// the copies: its C interface does not give out the stream that a kernel would have to work on.
+const DEVICES: [&CStr; 2] = [c"CPU", c"GPU"];
 
 enum Kernel {
     Collective(Collective),
@@ -42,8 +43,15 @@ impl Kernel {
     }
 }
 
-/// Makes the kernel of an operation known to TensorFlow.
+/// Makes the kernels of an operation known to TensorFlow.
 pub(crate) fn register(api: &'static Api, definition: &Definition) -> Result<(), Refusal> {
+    DEVICES
+        .iter()
+        .filter(|device| definition.runs_on(device))
+        .try_for_each(|device| register_on(api, definition, device))
+}
+
+fn register_on(api: &'static Api, definition: &Definition, device: &CStr) -> Result<(), Refusal> {
     let (functions, name) = (&api.functions, definition.name.as_ptr());
     let status = Status::new(api);
     // SAFETY: the names end with a zero and are copied; the functions are what the kernel of the operation wants; registering
@@ -51,10 +59,13 @@ pub(crate) fn register(api: &'static Api, definition: &Definition) -> Result<(),
     unsafe {
         let builder = match definition.work {
             Work::Collective { .. } => {
-                (functions.new_async_kernel)(name, DEVICE.as_ptr(), create, compute_async, delete)
+                (functions.new_async_kernel)(name, device.as_ptr(), create, compute_async, delete)
             }
-            Work::Number(_) => (functions.new_kernel)(name, DEVICE.as_ptr(), create, compute, delete),
+            Work::Number(_) => (functions.new_kernel)(name, device.as_ptr(), create, compute, delete),
         };
+        for argument in definition.arguments() {
+            (functions.in_host_memory)(builder, argument.as_ptr());
+        }
         (functions.register_kernel)(name, builder, status.as_ptr());
     }
     status.check()
