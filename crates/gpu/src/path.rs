@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use ronde_collective::kernel::{Fold as Rule, FoldPlan};
+use ronde_collective::kernel::{Fold as Rule, FoldPlan, Identity};
 use ronde_collective::types::ReduceOp;
 use ronde_collective::{Group, Reduction};
 use ronde_cuda::{Kernel, Mark, Stream};
@@ -117,6 +117,14 @@ impl Fold {
         }
         (Kernel::Fold { dtype: self.how.dtype, fold: self.rule, sources: bases.len(), scaled }, words)
     }
+}
+
+/// What changes nothing in a reduction, in eight bytes, which hold whole elements of every type.
+pub(crate) fn neutral(how: &Reduction) -> u64 {
+    let mut pattern = [0; 8];
+    // SAFETY: the pattern is that long.
+    unsafe { Identity::new(how.dtype, rule_of(how.op)).fill(pattern.as_mut_ptr(), pattern.len()) };
+    u64::from_ne_bytes(pattern)
 }
 
 /// How two elements become one.

@@ -3,12 +3,11 @@
 use std::sync::Arc;
 
 use ronde_collective::Reduction;
-use ronde_collective::kernel::Identity;
 use ronde_cuda::{Kernel, Launcher, Mark, Pooled, Stream};
 use ronde_engine::Error;
 
 use crate::failure::of_cuda;
-use crate::path::rule_of;
+use crate::path::neutral;
 use crate::spans::piece;
 
 /// Holds what changes nothing in a reduction, until the result of that lies there.
@@ -21,13 +20,9 @@ impl StandIn {
     /// So many bytes, for what is given to this stream from now on. Waits for the stream, which is well for what is this rare.
     pub(crate) fn new(stream: &Arc<Stream>, bytes: usize, how: &Reduction) -> Result<StandIn, Error> {
         let memory = Pooled::new(stream, bytes).map_err(of_cuda)?;
-        let mut pattern = [0; 8];
-        // SAFETY: eight bytes hold whole elements of every type.
-        unsafe { Identity::new(how.dtype, rule_of(how.op)).fill(pattern.as_mut_ptr(), pattern.len()) };
         let pieces = [piece(0, memory.address(), bytes, 1)];
         // SAFETY: the memory is that long, and is freed behind this in the stream.
-        unsafe { Launcher::new(stream).launch(&Kernel::Fill, &pieces, &[u64::from_ne_bytes(pattern)]) }
-            .map_err(of_cuda)?;
+        unsafe { Launcher::new(stream).launch(&Kernel::Fill, &pieces, &[neutral(how)]) }.map_err(of_cuda)?;
         Ok(StandIn { memory, stream: stream.clone() })
     }
 

@@ -9,6 +9,8 @@
 
 mod inventory;
 
+use std::path::Path;
+
 use serde::{Deserialize, Serialize};
 
 use crate::Error;
@@ -17,6 +19,10 @@ pub(crate) use inventory::{Device, Kernel, listed};
 
 /// The variable by which CUDA knows which GPUs a process sees.
 pub(crate) const VISIBLE: &str = "CUDA_VISIBLE_DEVICES";
+
+/// The variable by which CUDA knows how many queues of work a process has. Where processes take turns on a GPU, one that has used several
+/// keeps the GPU for milliseconds after it has nothing to do; with one it gives way at once.
+pub(crate) const QUEUES: &str = "CUDA_DEVICE_MAX_CONNECTIONS";
 
 /// What a host is asked about its GPUs.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -36,6 +42,8 @@ pub(crate) struct Gpus {
     pub(crate) visible: Vec<String>,
     /// The value of the variable there, if it is set.
     pub(crate) mask: Option<String>,
+    /// Whether NVIDIA's MPS lets processes compute side by side there, instead of taking turns.
+    pub(crate) mps: bool,
 }
 
 /// Looks at this host's GPUs. By name takes as long as `nvidia-smi`, otherwise no time at all.
@@ -43,7 +51,13 @@ pub(crate) fn look(looking: Looking) -> Gpus {
     let mask = looking.mask.or_else(mask_here);
     let listed = if looking.by_name { listed() } else { None };
     let devices = listed.filter(|devices| !devices.is_empty()).unwrap_or_else(|| Kernel::here().gpus());
-    Gpus::of(&devices, mask)
+    Gpus { mps: mps_here(), ..Gpus::of(&devices, mask) }
+}
+
+/// Whether the control daemon of MPS runs where programs of this host look for it.
+fn mps_here() -> bool {
+    let folder = std::env::var_os("CUDA_MPS_PIPE_DIRECTORY").unwrap_or_else(|| "/tmp/nvidia-mps".into());
+    Path::new(&folder).join("control").exists()
 }
 
 /// What the variable says on this host.
@@ -65,7 +79,7 @@ impl Gpus {
                 .collect(),
             None => all.clone(),
         };
-        Gpus { present: all.len(), visible, mask }
+        Gpus { present: all.len(), visible, mask, mps: false }
     }
 }
 
@@ -181,22 +195,44 @@ fn there(gpus: &Gpus) -> String {
     }
 }
 
+impl Machine<'_> {
+    /// Whether ranks outnumber GPUs; not where there are none.
+    fn is_crowded(&self) -> bool {
+        (1..self.ranks).contains(&self.gpus.visible.len())
+    }
+}
+
+/// For every place, whether its ranks take turns on GPUs.
+pub(crate) fn taking_turns(places: &[Place<'_>]) -> Vec<bool> {
+    let mut turns = vec![false; places.len()];
+    for machine in machines(places).iter().filter(|machine| machine.is_crowded() && !machine.gpus.mps) {
+        for &number in &machine.places {
+            turns[number] = true;
+        }
+    }
+    turns
+}
+
 /// What is to be said where ranks outnumber GPUs; nothing about hosts that have none.
 pub(crate) fn crowding(places: &[Place<'_>]) -> Option<String> {
     let machines = machines(places);
     let crowded: Vec<String> = machines
         .iter()
-        .filter(|machine| (1..machine.ranks).contains(&machine.gpus.visible.len()))
+        .filter(|machine| machine.is_crowded())
         .map(|machine| {
             let seen = counted(machine.gpus.visible.len(), "GPU");
             let only = if machine.gpus.visible.len() < machine.gpus.present { "only shows" } else { "has" };
             format!("{} {only} {seen} for {} ranks", machine.names, machine.ranks)
         })
         .collect();
+    let advice = if taking_turns(places).contains(&true) {
+        ". NVIDIA's MPS lets them compute side by side: nvidia-cuda-mps-control -d"
+    } else {
+        ""
+    };
     (!crowded.is_empty()).then(|| {
         format!(
-            "note: {}: GPUs will be shared; scripts choose theirs by local_rank() % number of GPUs. \
-             NVIDIA's MPS lets them compute side by side: nvidia-cuda-mps-control -d",
+            "note: {}: GPUs will be shared; scripts choose theirs by local_rank() % number of GPUs{advice}",
             crowded.join(", ")
         )
     })

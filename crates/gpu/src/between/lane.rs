@@ -77,9 +77,9 @@ impl Lane {
         let _entered = device.enter().map_err(of_cuda)?;
         let check = || group.check().map_err(Trouble::from);
         // SAFETY: the stream is this lane's, on the device whose context is current; tensors are the submitters', who keep them.
-        unsafe { self.communicator.on(self.stream().handle(), &check) }
-            .group(fill)
-            .map_err(|trouble| trouble.0)
+        let called = unsafe { self.communicator.on(self.stream().handle(), &check) }.group(fill);
+        // A communicator that was given up since a rank is lost does not know which.
+        called.map_err(|trouble| group.check().err().map_or(trouble.0, Error::from))
     }
 
     /// Memory for so many bytes, which everything given to the stream before is done with when it is used there.

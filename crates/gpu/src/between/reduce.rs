@@ -4,7 +4,6 @@
 //! integers, booleans, exact averages and factors of integers) is gathered and folded by our own kernel, a chunk at a
 //! time; so every type gives the bits it gives elsewhere.
 
-use ronde_collective::kernel::Identity;
 use ronde_collective::types::{DType, ReduceOp};
 use ronde_collective::{Group, Reduction};
 use ronde_cuda::Kernel;
@@ -13,7 +12,7 @@ use ronde_engine::Error;
 use super::lane::Lane;
 use crate::failure::of_cuda;
 use crate::layout::MOST_PEERS;
-use crate::path::{Fold, Sources, rule_of};
+use crate::path::{Fold, Sources, neutral};
 use crate::spans::{Span, lay_out, piece, within};
 
 /// Tensors of so many bytes are reduced where they lie: copying them costs more than a call of NCCL for them alone.
@@ -130,13 +129,9 @@ impl Lane {
     }
 
     fn fill_neutral(&mut self, how: &Reduction, buffer: u64, bytes: usize) -> Result<(), Error> {
-        let mut pattern = [0; 8];
-        // SAFETY: eight bytes hold whole elements of every type.
-        unsafe { Identity::new(how.dtype, rule_of(how.op)).fill(pattern.as_mut_ptr(), pattern.len()) };
         let pieces = [piece(0, buffer, bytes, 1)];
         // SAFETY: the buffer is that long.
-        unsafe { self.launcher.launch(&Kernel::Fill, &pieces, &[u64::from_ne_bytes(pattern)]) }
-            .map_err(of_cuda)
+        unsafe { self.launcher.launch(&Kernel::Fill, &pieces, &[neutral(how)]) }.map_err(of_cuda)
     }
 
     /// Gathers everybody's chunk, and folds them into the targets.

@@ -8,14 +8,13 @@
 
 use std::sync::Arc;
 
-use ronde_collective::kernel::Identity;
 use ronde_collective::{Group, Reduction};
 use ronde_cuda::{Kernel, Mark, Stream};
 use ronde_engine::Error;
 
 use super::Peers;
 use crate::failure::of_cuda;
-use crate::path::{Fold, Handing, Path, Sources, rule_of};
+use crate::path::{Fold, Handing, Path, Sources, neutral};
 use crate::spans::{Span, piece, share, within};
 
 /// Bytes that a GPU moves while it changes from one process to another: 145 µs at 3.8 TB/s on an H200.
@@ -57,12 +56,9 @@ impl Peers {
 
     /// Fills the slot with what changes nothing.
     fn fill_neutral(&mut self, how: &Reduction, bytes: usize, slot: u64) -> Result<(), Error> {
-        let mut pattern = [0; 8];
-        // SAFETY: eight bytes hold whole elements of every type.
-        unsafe { Identity::new(how.dtype, rule_of(how.op)).fill(pattern.as_mut_ptr(), pattern.len()) };
         let pieces = [piece(0, slot, bytes, 1)];
         // SAFETY: the slot has room for the range.
-        unsafe { self.launch(&Kernel::Fill, &pieces, &[u64::from_ne_bytes(pattern)]) }
+        unsafe { self.launch(&Kernel::Fill, &pieces, &[neutral(how)]) }
     }
 
     /// Folds all slots straight into the tensors that lie in a range.

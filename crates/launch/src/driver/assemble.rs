@@ -12,11 +12,11 @@ use std::time::{Duration, Instant};
 
 use super::connect::{Gate, Program};
 use super::member::{Member, Reachable, Way};
+use super::sharing::Told;
 use super::supply::Load;
 use super::{Driver, Event, network, supply};
 use crate::descendants::kill_all;
 use crate::environment::{self, Place};
-use crate::gpus::VISIBLE;
 use crate::machine::Machine;
 use crate::package::Package;
 use crate::plan::Talk;
@@ -254,7 +254,7 @@ impl Driver {
         Ok(self.members.iter().all(|member| member.running))
     }
 
-    fn start_message(&self, host: usize, plan: &network::Choice, gpus: &[String]) -> Start {
+    fn start_message(&self, host: usize, plan: &network::Choice, gpus: &Told) -> Start {
         let member = &self.members[host];
         let ports = self.request.ports.as_ref();
         let ports = ports
@@ -264,7 +264,7 @@ impl Driver {
         everybody.extend(ports);
         let rank = |(index, rank): (usize, usize)| {
             let mut variables = variables::for_rank(&self.plan.seats[rank], self.request.start_timeout);
-            variables.extend(gpus.get(index).map(|share| (VISIBLE.to_owned(), share.clone())));
+            variables.extend(gpus.variables(index));
             RankStart { rank, variables }
         };
         let place = if self.request.waiting.is_some() { Place::Container } else { Place::Host };

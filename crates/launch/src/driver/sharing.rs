@@ -3,8 +3,25 @@
 
 use super::Driver;
 use super::assemble::Stop;
-use crate::gpus::{self, Looking, Place, VISIBLE};
+use crate::gpus::{self, Looking, Place, QUEUES, VISIBLE};
 use crate::plan::Talk;
+
+/// What the ranks of a host are told about GPUs.
+pub(super) struct Told {
+    /// The GPUs of each; none where ranks are left to choose among all of them.
+    masks: Vec<String>,
+    /// Whether to have one queue of work each, since they take turns on GPUs.
+    one_queue: bool,
+}
+
+impl Told {
+    /// Variables for one of them.
+    pub(super) fn variables(&self, index: usize) -> impl Iterator<Item = (String, String)> + use<> {
+        let mask = self.masks.get(index).map(|mask| (VISIBLE.to_owned(), mask.clone()));
+        let queue = self.one_queue.then(|| (QUEUES.to_owned(), "1".to_owned()));
+        mask.into_iter().chain(queue)
+    }
+}
 
 impl Driver {
     /// What hosts are asked about their GPUs.
@@ -14,8 +31,8 @@ impl Driver {
         Looking { mask, by_name: self.request.gpus_per_rank.is_some() }
     }
 
-    /// For every host, the GPUs of each of its ranks; none where ranks are left to choose among all of them.
-    pub(super) fn share_gpus(&self) -> Result<Vec<Vec<String>>, Stop> {
+    /// For every host, what its ranks are told about GPUs.
+    pub(super) fn share_gpus(&self) -> Result<Vec<Told>, Stop> {
         let known = self.members.iter().filter_map(|member| Some((member, member.gpus.as_ref()?)));
         let places: Vec<Place<'_>> = known
             .map(|(member, gpus)| Place {
@@ -29,7 +46,12 @@ impl Driver {
             if let Some(line) = gpus::crowding(&places) {
                 self.note(Talk::Normal, || line);
             }
-            return Ok(vec![Vec::new(); self.members.len()]);
+            let set = |name: &str| {
+                std::env::var_os(name).is_some()
+                    || self.request.variables.iter().any(|(given, _)| given == name)
+            };
+            let told = |turns| Told { masks: Vec::new(), one_queue: turns && !set(QUEUES) };
+            return Ok(gpus::taking_turns(&places).into_iter().map(told).collect());
         };
         let shares = gpus::hand_out(&places, each).map_err(Stop::Problems)?;
         for (member, shares) in self.members.iter().zip(&shares) {
@@ -37,6 +59,6 @@ impl Driver {
                 self.note(Talk::Verbose, || format!("rank {rank} gets {VISIBLE}={share} on {}", member.name));
             }
         }
-        Ok(shares)
+        Ok(shares.into_iter().map(|masks| Told { masks, one_queue: false }).collect())
     }
 }

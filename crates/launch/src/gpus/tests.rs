@@ -131,4 +131,20 @@ fn sharing_is_said_once_and_only_of_hosts_with_gpus() {
              nvidia-cuda-mps-control -d"
         )
     );
+    let side_by_side = Gpus { mps: true, ..two.clone() };
+    let line = crowding(&[place("gpu1", 4, &side_by_side)]).expect("said");
+    assert!(line.ends_with("number of GPUs"), "{line}");
+}
+
+#[test]
+fn ranks_take_turns_where_they_outnumber_gpus_and_mps_does_not_run() {
+    let (none, two) = (gpus(0, None), gpus(2, None));
+    let side_by_side = Gpus { mps: true, ..two.clone() };
+    let places = [
+        place("gpu1", 3, &two),
+        place("gpu2", 2, &two),
+        place("gpu3", 3, &side_by_side),
+        place("cpu1", 3, &none),
+    ];
+    assert_eq!(taking_turns(&places), [true, false, false, false]);
 }

@@ -130,6 +130,13 @@ variables! {
     /// rank, to that rank's share of what is visible on its host.
     CUDA_VISIBLE_DEVICES = "CUDA_VISIBLE_DEVICES": Text, None, Honoured;
 
+    /// How many queues of work CUDA gives a process on a GPU. Where ranks outnumber the GPUs of a host and NVIDIA's MPS does not run there, the
+    /// launcher sets it to 1, unless it is set: a process with several keeps the GPU from the others for milliseconds.
+    CUDA_DEVICE_MAX_CONNECTIONS = "CUDA_DEVICE_MAX_CONNECTIONS": Count, None, Honoured;
+
+    /// The folder in which programs of a host find NVIDIA's MPS; `/tmp/nvidia-mps` without it.
+    CUDA_MPS_PIPE_DIRECTORY = "CUDA_MPS_PIPE_DIRECTORY": Path, None, Honoured;
+
     /// The network interfaces for NCCL, which reads it itself. Others of NCCL's own variables reach it in the same way.
     NCCL_SOCKET_IFNAME = "NCCL_SOCKET_IFNAME": Text, None, Honoured;
 
