@@ -1,29 +1,20 @@
 """Bringing every rank to the same state: trees of arrays, and any object.
 
-Arrays are immutable, so nothing is overwritten: these functions return the root's state. Objects are pickled, by
-``cloudpickle`` where it is installed. Nothing is unpickled but what a rank of the same job has sent.
+Arrays are immutable, so nothing is overwritten: these functions return the root's state. Objects go straight to the
+engine (:mod:`ronde._objects`), after what was started before has settled.
 """
 
 from __future__ import annotations
 
-import pickle
 from typing import Any
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 
-from ronde import _core
-from ronde.jax import _effects, host
-from ronde.jax.arguments import number_of
-from ronde.jax.collectives import Allgather, Broadcast
+from ronde import _objects
+from ronde.jax import _effects
 from ronde.jax.ops import broadcast
 from ronde.process_sets import ProcessSet, global_process_set
-
-try:
-    from cloudpickle import dumps
-except ImportError:
-    from pickle import dumps
 
 __all__ = ["allgather_object", "broadcast_object", "broadcast_optimizer_state", "broadcast_parameters"]
 
@@ -70,13 +61,8 @@ def broadcast_object(
     >>> hvd.broadcast_object({"epoch": 3})
     {'epoch': 3}
     """
-    is_root = _core.place()[0] == root_rank
-    data = _pickled(obj) if is_root else np.empty(0, np.uint8)
-    length = _broadcast_bytes(np.array([len(data)], np.int64), root_rank, f"{name or 'object'}.sz", process_set)
-    if not is_root:
-        data = np.empty(int(length[0]), np.uint8)
-    data = _broadcast_bytes(data, root_rank, f"{name or 'object'}.t", process_set)
-    return obj if is_root else pickle.loads(data)
+    _effects.settle()
+    return _objects.broadcast_object(obj, root_rank, name, process_set)
 
 
 def allgather_object(obj: Any, name: str | None = None, process_set: ProcessSet = global_process_set) -> list[Any]:
@@ -87,18 +73,5 @@ def allgather_object(obj: Any, name: str | None = None, process_set: ProcessSet 
     >>> hvd.allgather_object("mine")
     ['mine']
     """
-    call = Allgather(None, number_of(process_set), rows=(), position=0)
     _effects.settle()
-    gathered, lengths = host.gather(call, f"allgather.{name or 'object'}", _pickled(obj))
-    ends = np.cumsum([0, *lengths])
-    return [pickle.loads(gathered[start:end]) for start, end in zip(ends, ends[1:])]
-
-
-def _pickled(obj: Any) -> Any:
-    return np.frombuffer(dumps(obj), np.uint8)
-
-
-def _broadcast_bytes(data: Any, root_rank: int, name: str, process_set: ProcessSet) -> Any:
-    call = Broadcast(None, number_of(process_set), root=root_rank, is_root=_core.place()[0] == root_rank)
-    _effects.settle()
-    return host.run(call, f"broadcast.{name}", data)[0]
+    return _objects.allgather_object(obj, name, process_set)

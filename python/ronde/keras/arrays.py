@@ -1,4 +1,4 @@
-"""Collectives by name on NumPy arrays, for what Keras keeps outside of the graph: values, metrics, variables, objects.
+"""Collectives by name on NumPy arrays, for what Keras keeps outside of the graph: values, metrics, variables.
 
 They go straight to the engine, so they are the same whatever runs the model. Gradients do not come through here: they
 are reduced by the operations of the framework, inside its graph (:mod:`ronde.keras.reduction`).
@@ -6,22 +6,13 @@ are reduced by the operations of the framework, inside its graph (:mod:`ronde.ke
 
 from __future__ import annotations
 
-import pickle
 from collections.abc import Sequence
 from typing import Any
 
-import numpy
-
 from ronde import _arrays, _core
-from ronde._basics import basics
 from ronde.process_sets import ProcessSet, global_process_set
 
-try:
-    from cloudpickle import dumps
-except ImportError:
-    from pickle import dumps
-
-__all__ = ["allgather", "allreduce", "broadcast", "broadcast_all", "broadcast_object", "reducescatter"]
+__all__ = ["allgather", "allreduce", "broadcast", "broadcast_all", "reducescatter"]
 
 
 def allreduce(
@@ -100,17 +91,6 @@ def reducescatter(array: Any, name: str | None, op: int) -> Any:
     handle = _core.enqueue_reducescatter(0, key, tensors, op, 1.0, 1.0, False, True)
     _core.keep(handle, result.holder, None, (source, result))
     return _core.synchronize(handle)
-
-
-def broadcast_object(obj: Any, root_rank: int = 0, name: str = "keras.object") -> Any:
-    """Return the root's object on every rank; it is pickled, and only what a rank of this job has sent is unpickled."""
-    is_root = basics.rank() == root_rank
-    data = numpy.frombuffer(dumps(obj) if is_root else b"", numpy.uint8)
-    length = broadcast(numpy.array([data.size]), root_rank, f"{name}.sz")
-    if not is_root:
-        data = numpy.empty(int(length[0]), numpy.uint8)
-    data = broadcast(data, root_rank, f"{name}.t")
-    return obj if is_root else pickle.loads(data.tobytes())
 
 
 def _key(kind: str, name: str | None) -> str:

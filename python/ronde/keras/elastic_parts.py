@@ -9,9 +9,9 @@ import importlib
 from collections.abc import Callable
 from typing import Any
 
+from ronde import _objects
 from ronde._basics import basics
 from ronde.elastic import ObjectState
-from ronde.keras import arrays
 from ronde.keras.flavours import backend, own_variables, sync_state, to_numpy, weights_of
 from ronde.keras.variables import broadcast_model
 
@@ -41,7 +41,7 @@ class KerasState(ObjectState):
             raise ValueError("the model has no weights yet; call model.build(input_shape) first")
         self.model = model
         self.optimizer = optimizer if optimizer is not None else getattr(model, "optimizer", None)
-        super().__init__(bcast_object=arrays.broadcast_object, get_rank=basics.rank, **kwargs)
+        super().__init__(bcast_object=_objects.broadcast_object, get_rank=basics.rank, **kwargs)
         self._keep()
 
     def save(self) -> None:
@@ -61,7 +61,7 @@ class KerasState(ObjectState):
     def sync(self) -> None:
         """Take over everything from rank 0."""
         sizes = [len(weights_of(self.model)), len(self._own_variables())]
-        theirs = arrays.broadcast_object(sizes, name="keras.state")
+        theirs = _objects.broadcast_object(sizes, name="keras.state")
         # An optimizer that has not been used yet, as that of a rank that is new, may have no slots.
         optimizer = self.optimizer if sizes[1] == theirs[1] else self._built_optimizer()
         broadcast_model(self.model, optimizer, root_rank=0)

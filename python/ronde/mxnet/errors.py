@@ -7,11 +7,14 @@ registered here; see ``crates/mxnet/src/completion.rs``, which writes that word,
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Iterator
+
 from mxnet.base import MXNetError, register_error
 
 from ronde.exceptions import HorovodInternalError
 
-__all__ = ["CollectiveArgumentError", "CollectiveError"]
+__all__ = ["CollectiveArgumentError", "CollectiveError", "as_mxnet_raises"]
 
 
 def _in_words(message: str, name: str) -> str:
@@ -34,3 +37,12 @@ class CollectiveArgumentError(MXNetError, ValueError):
 
 register_error("HorovodInternalError", CollectiveError)
 register_error("HorovodArgumentError", CollectiveArgumentError)
+
+
+@contextlib.contextmanager
+def as_mxnet_raises() -> Iterator[None]:
+    """Raise the engine's errors in the class in which they come out of MXNet's queue."""
+    try:
+        yield
+    except HorovodInternalError as error:
+        raise CollectiveError(str(error)) from None

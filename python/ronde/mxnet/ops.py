@@ -10,15 +10,13 @@ Every rank has to call the same collectives. Ranks find each other's by their na
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import mxnet as mx
 
 from ronde import _core
 from ronde._collectives import Average, Product
-from ronde.exceptions import HorovodInternalError
 from ronde.mxnet.arguments import (
     check_type,
     group_of,
@@ -31,7 +29,7 @@ from ronde.mxnet.arguments import (
     splits_of,
 )
 from ronde.mxnet.engine import ALLREDUCE, BROADCAST, REDUCESCATTER, push
-from ronde.mxnet.errors import CollectiveError
+from ronde.mxnet.errors import as_mxnet_raises
 from ronde.mxnet.memory import address_of, back_to, empty, filled, overwrite, reachable
 from ronde.process_sets import ProcessSet, global_process_set
 
@@ -188,7 +186,7 @@ def alltoall(
     counts = splits_of(key, tensor, splits, process_set)
     source = reachable(tensor)
     address = _computed("alltoall", key, [source], process_set)[0]
-    with _as_mxnet_raises():
+    with as_mxnet_raises():
         handle = _core.enqueue_alltoall(number, key, address, source.shape, dtype, counts, True)
         capsule, shape, received = _answer(handle, source)
     result = back_to(tensor, filled(source, capsule, shape))
@@ -287,7 +285,7 @@ def _allgather(tensors: Sequence[Any], grouped: bool, name: str | None, process_
     sources = [reachable(tensor) for tensor in tensors]
     addresses = _computed("allgather", key, sources, process_set)
     entries = [(address, source.shape, dtype) for address, source, dtype in zip(addresses, sources, types)]
-    with _as_mxnet_raises():
+    with as_mxnet_raises():
         answer = _answer(_core.enqueue_allgather(number, key, entries, grouped, True), sources)
     return [
         back_to(tensor, filled(source, capsule, shape))
@@ -322,12 +320,3 @@ def _computed(kind: str, key: str, sources: Sequence[Any], process_set: ProcessS
 def _answer(handle: int, sources: Any) -> Any:
     """Wait for an operation, which keeps the arrays it reads even if the wait is interrupted."""
     return _core.synchronize(_core.keep(handle, None, lambda _, answer: answer, sources))
-
-
-@contextlib.contextmanager
-def _as_mxnet_raises() -> Iterator[None]:
-    """Raise the engine's errors in the class in which they come out of MXNet's queue."""
-    try:
-        yield
-    except HorovodInternalError as error:
-        raise CollectiveError(str(error)) from None
