@@ -90,9 +90,10 @@ def enqueue_allreduce(
     priority: int,
     awaited: bool = False,
     stream: int | None = None,
+    wire: int | None = None,
 ) -> int: ...
 
-# Tensors of a group: input, output, shape, dtype.
+# Tensors of a group: input, output, shape, dtype; and the types that they travel in, where those are narrower.
 def enqueue_grouped_allreduce(
     process_set: int,
     name: str,
@@ -103,6 +104,7 @@ def enqueue_grouped_allreduce(
     priority: int,
     awaited: bool = False,
     stream: int | None = None,
+    wires: Sequence[int | None] = [],
 ) -> int: ...
 
 # `room` is memory for results, address and bytes: it is taken where exactly so many bytes are needed.
@@ -185,6 +187,7 @@ class PlainTensors:
         process_set: int,
         priority: int,
         awaited: bool,
+        wire: int | None = None,
     ) -> int | None: ...
 
 # A rank works with one GPU. `use_gpu` opens it, unless there is one, and returns the number of the one in use;

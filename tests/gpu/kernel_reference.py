@@ -45,10 +45,12 @@ def fold(dtype: str, how: str, sources: list[Array], terms: tuple[float, float, 
 
 
 def convert(source: str, target: str, elements: Array, factor: float) -> Array:
-    """Floats of one type, times a factor, as floats of another."""
-    precise = np.float64 if "float64" in (source, target) else np.float32
+    """Floats of one type as floats of another, which are then scaled."""
+    precise = np.float64 if target == "float64" else np.float32
     with np.errstate(all="ignore"):
-        return narrow(target, widen(source, elements).astype(precise) * precise(factor))
+        # Frameworks make 16 bits of a float64 by way of float32.
+        rounded = narrow(target, widen(source, elements).astype(precise))
+        return narrow(target, widen(target, rounded) * precise(factor))
 
 
 def fold_truth(how: str, sources: list[Array]) -> Array:

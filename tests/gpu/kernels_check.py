@@ -203,8 +203,8 @@ class Checks:
             yield "in place", data, reference.convert(source, target, elements, 0.5)
 
     def fold(self, entry: dict[str, Any], function: ctypes.c_void_p) -> Iterator[tuple[str, torch.Tensor, Array]]:
-        dtype, how, count = entry["dtype"], entry["fold"], entry["sources"]
-        size = reference.stored(dtype).itemsize
+        dtype, to_type, how, count = entry["dtype"], entry["to"], entry["fold"], entry["sources"]
+        size, to_size = reference.stored(dtype).itemsize, reference.stored(to_type).itemsize
         pieces, end = layout(size)
         sources = [samples(dtype, end, 10 + source) for source in range(count)]
         data = [to_gpu(source) for source in sources]
@@ -212,7 +212,7 @@ class Checks:
 
         def pieces_of(spans: list[Span], result: torch.Tensor) -> Table:
             to = result.data_ptr() + GUARD
-            return Table([(a * size, to + b * size, n) for a, b, n in spans])
+            return Table([(a * size, to + b * to_size, n) for a, b, n in spans])
 
         terms: list[tuple[float, float, int] | None] = [None]
         if entry["scaled"]:
@@ -220,10 +220,14 @@ class Checks:
             scaled = [NO_FACTORS, *(FACTORS if dtype != "bool" else []), *(HARSH_FACTORS if integer else [])]
             terms = [(before, after, divide if how == "sum" else 1) for before, after, divide in scaled]
         for each in terms:
-            result = to_gpu(blank(dtype, end))
+            result = to_gpu(blank(to_type, end))
             self.driver.launch(function, pieces_of(pieces, result), *bases, *(each or ()))
             computed = reference.fold(dtype, how, sources, each)
-            yield f"terms {each}", result, placed(blank(dtype, end), pieces, computed)
+            if to_type != dtype:
+                computed = reference.convert(dtype, to_type, computed, 1.0)
+            yield f"terms {each}", result, placed(blank(to_type, end), pieces, computed)
+        if to_type != dtype:
+            return
         result = data[-1]
         self.driver.launch(function, pieces_of([(0, 0, end)], result), *bases, *(terms[0] or ()))
         yield "in place of the last source", result, reference.fold(dtype, how, sources, terms[0])

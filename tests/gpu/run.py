@@ -6,8 +6,8 @@
 an environment is needed, since such machines rarely have either. ``make test-gpu`` does all that.
 
 All ranks share the GPU, as they do on a machine for development. Checks of one size run in one job, as in
-``tests/python/together.py``; those that are about memory run again with PyTorch's other ways to allocate it. Each
-check has a line, failures are shown in the end, and the status says whether there were any.
+``tests/python/together.py``; some run again under NVIDIA's MPS, and those that are about memory with PyTorch's other
+ways to allocate it. Each check has a line, failures are shown in the end, and the status says whether there were any.
 """
 
 from __future__ import annotations
@@ -37,6 +37,11 @@ ALLOCATORS = {
 }
 ALLOCATOR_MODULES = {"test_operations", "test_streams", "test_growth", "test_gpu_training"}
 ALLOCATOR_SIZES = {2}
+# What runs again with ranks that compute side by side, by NVIDIA's MPS, instead of in turns.
+MPS_MODULES = {"test_operations", "test_streams", "test_gpu_training", "test_compression"}
+MPS_SIZES = {2, 4}
+# What is to be seen only there: in turns, a process has one queue for everything.
+ONLY_MPS_MODULES = {"test_overlap"}
 
 
 class Check(NamedTuple):
@@ -106,15 +111,17 @@ def jobs(
     checks: list[Check], sizes: set[int], nccl: str | None
 ) -> Iterator[tuple[str, list[str], int, dict[str, str]]]:
     """Yield what runs together: what it is called, the checks, the number of ranks and variables."""
-    for size in sorted({size for check in checks for size in check.sizes} & sizes):
-        yield _ranks(size), [check.name for check in checks if size in check.sizes], size, {}
+    plain = [check for check in checks if module_of(check) not in ONLY_MPS_MODULES]
+    for size in sorted({size for check in plain for size in check.sizes} & sizes):
+        yield _ranks(size), [check.name for check in plain if size in check.sizes], size, {}
+    for size in sorted(MPS_SIZES & sizes):
+        wanted = [
+            check.name for check in checks if size in check.sizes and module_of(check) in MPS_MODULES | ONLY_MPS_MODULES
+        ]
+        yield f"{_ranks(size)}, MPS", wanted, size, {"RONDE_MPS": "1"}
     for allocator, value in ALLOCATORS.items():
         for size in sorted(ALLOCATOR_SIZES & sizes):
-            wanted = [
-                check.name
-                for check in checks
-                if size in check.sizes and check.name.partition(":")[0] in ALLOCATOR_MODULES
-            ]
+            wanted = [check.name for check in checks if size in check.sizes and module_of(check) in ALLOCATOR_MODULES]
             yield f"{_ranks(size)}, {allocator}", wanted, size, {"PYTORCH_CUDA_ALLOC_CONF": value}
     # NCCL refuses several ranks on one GPU, so they meet through the library that stands in for it.
     libraries = {1: None, **({4: nccl} if nccl else {})}
@@ -122,8 +129,13 @@ def jobs(
         if size in sizes:
             title = f"{_ranks(size)}, NCCL" if library is None else f"{_ranks(size)}, NCCL for tests"
             named = {} if library is None else {"RONDE_NCCL_LIBRARY": library}
-            wanted = [check.name for check in checks if size in check.sizes]
+            wanted = [check.name for check in plain if size in check.sizes]
             yield title, wanted, size, {"RONDE_GPU_PATH": "nccl", **named}
+
+
+def module_of(check: Check) -> str:
+    """Return the name of the file that a check is in."""
+    return check.name.partition(":")[0]
 
 
 def _ranks(size: int) -> str:

@@ -16,6 +16,7 @@ import torch
 
 import horovod.torch as hvd
 from horovod.torch import HorovodInternalError
+from prepare import DEVICE
 from ranks import all_ranks_pass
 from together import on_ranks
 
@@ -297,6 +298,32 @@ def test_one_name_for_two_operations() -> None:
         _core.wait(handle)
     assert error.match("(?i)allreduce")
     works()
+
+
+@on_ranks(2, 3)
+def test_a_rank_whose_gpu_cannot_be_used_tells_the_others() -> None:
+    # Without a GPU a stream fails as one does whose GPU has failed: where the operation is started.
+    from ronde import _core
+
+    if DEVICE.type == "cuda":
+        return
+    ones = torch.ones(2, device="cpu")
+    place = (ones.data_ptr(), ones.data_ptr(), [2], 7)
+    for turn, grouped in enumerate((False, True)):
+        name, stream = f"without a GPU {turn}", 1 if hvd.rank() == 1 else None
+
+        def start(name: str = name, stream: int | None = stream, grouped: bool = grouped) -> int:
+            if grouped:
+                return _core.enqueue_grouped_allreduce(0, name, [place, place], 1, 1.0, 1.0, 0, False, stream)
+            return _core.enqueue_allreduce(0, name, *place, 1, 1.0, 1.0, 0, False, stream)
+
+        if stream is None:
+            with pytest.raises(HorovodInternalError, match="rank 1"):
+                _core.wait(start())
+        else:
+            with pytest.raises(HorovodInternalError):
+                start()
+        works()
 
 
 @on_ranks(3)

@@ -269,6 +269,14 @@ impl Group {
         self.guarded(|group| algorithm::gather_small(group, bytes))
     }
 
+    /// Everybody's few numbers, in order; all give equally many.
+    pub fn gather_numbers(&mut self, own: &[usize]) -> Result<Vec<Vec<usize>>> {
+        let bytes: Vec<u8> = own.iter().flat_map(|&number| (number as u64).to_le_bytes()).collect();
+        let word = |bytes: &[u8]| bytes.try_into().map_or(0, u64::from_le_bytes) as usize;
+        let all = self.gather_small(&bytes)?;
+        Ok(all.iter().map(|bytes| bytes.chunks_exact(8).map(word).collect()).collect())
+    }
+
     /// Whether everybody gives the same bytes: `None` if so, else everybody's.
     pub fn compare(&mut self, bytes: &[u8]) -> Result<Option<Vec<Vec<u8>>>> {
         self.guarded(|group| algorithm::compare(group, bytes))

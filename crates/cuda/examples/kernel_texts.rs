@@ -45,8 +45,8 @@ fn described(kernel: &Kernel) -> String {
         Kernel::Move => r#""kind": "move""#.into(),
         Kernel::Fill => r#""kind": "fill""#.into(),
         Kernel::Convert { from, to } => format!(r#""kind": "convert", "from": "{from}", "to": "{to}""#),
-        Kernel::Fold { dtype, fold, sources, scaled } => format!(
-            r#""kind": "fold", "dtype": "{dtype}", "fold": "{fold}", "sources": {sources}, "scaled": {scaled}"#
+        Kernel::Fold { dtype, to, fold, sources, scaled } => format!(
+            r#""kind": "fold", "dtype": "{dtype}", "to": "{to}", "fold": "{fold}", "sources": {sources}, "scaled": {scaled}"#
         ),
     };
     format!(r#""entry": "{}", {what}"#, kernel.entry())

@@ -1,16 +1,25 @@
 //! One GPU: its primary context, which frameworks use as well, and what is kept with it.
 
 use std::collections::HashMap;
-use std::ffi::{CStr, c_char, c_int, c_void};
+use std::ffi::{CStr, c_char, c_int, c_uint, c_void};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use crate::driver::{Driver, Error, Raw, Result, cuda, driver};
+use crate::driver::{Driver, Error, Location, PoolProperties, Raw, Result, cuda, driver};
 use crate::kernel::Kernel;
+use crate::memory::{ON_DEVICE, PINNED};
 
 const MULTIPROCESSORS: c_int = 16;
 const VIRTUAL_MEMORY: c_int = 102;
 const MEMORY_AS_DESCRIPTORS: c_int = 103;
 const MEMORY_POOLS: c_int = 115;
+
+/// What a pool keeps although nobody uses it (`CU_MEMPOOL_ATTR_RELEASE_THRESHOLD`), and how many bytes that may be here: results
+/// of a size that was not foreseen are mostly smaller.
+const RELEASE_THRESHOLD: c_int = 4;
+static KEPT: u64 = 64 << 20;
+
+/// Threads in this mode break no capture of others.
+const RELAXED: c_uint = 2;
 
 /// Where the driver's compiler writes what it has to say, and how much room there is.
 const JIT_LOG: c_int = 5;
@@ -28,6 +37,8 @@ pub struct Device {
     memory: usize,
     shares_memory: bool,
     has_pools: bool,
+    /// Where memory that is allocated in the order of streams comes from, once there was some.
+    pool: Mutex<Option<usize>>,
     /// Events that nobody uses at the moment: making one takes longer than recording it.
     events: Mutex<Vec<usize>>,
     /// Kernels that were compiled: the function, and the module it is in.
@@ -73,6 +84,7 @@ impl Device {
             memory: 0,
             shares_memory: false,
             has_pools: false,
+            pool: Mutex::default(),
             events: Mutex::default(),
             functions: Mutex::default(),
         };
@@ -127,11 +139,49 @@ impl Device {
         self.has_pools
     }
 
-    /// Makes its context the current one of this thread, as long as what is returned lives.
+    /// The pool of this process, which frameworks do not use. The context is current.
+    ///
+    /// The device's own pool gives all that is free in it back to the system whenever somebody waits for the device, and
+    /// asking for it again takes longer than most operations do. What that one keeps is for frameworks to say, so this is another.
+    pub(crate) fn pool(&self) -> Result<Raw> {
+        let mut pool = self.pool.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(pool) = *pool {
+            return Ok(pool as Raw);
+        }
+        let properties = PoolProperties {
+            kind: PINNED,
+            handle_types: 0,
+            location: Location { kind: ON_DEVICE, id: self.handle },
+            windows: std::ptr::null_mut(),
+            most: 0,
+            usage: 0,
+            reserved: [0; 54],
+        };
+        let mut made = std::ptr::null_mut();
+        // SAFETY: the properties are read, and one handle is written.
+        unsafe { cuda!(self.driver, pool_create(&raw mut made, &raw const properties)) }?;
+        *pool = Some(made as usize);
+        // SAFETY: the pool was just made, and a number is read.
+        unsafe { cuda!(self.driver, pool_set(made, RELEASE_THRESHOLD, &raw const KEPT)) }?;
+        Ok(made)
+    }
+
+    /// Makes its context the current one of this thread, as long as what is returned lives. While somebody captures a graph, what
+    /// this thread does meanwhile does not count: it is given to streams of our own, and by default any allocation or
+    /// question, in whatever thread, would break the capture.
     pub fn enter(&self) -> Result<Entered<'_>> {
+        let visit = self.visit()?;
+        let mut mode = RELAXED;
+        // SAFETY: one number is read and written.
+        unsafe { cuda!(self.driver, capture_mode(&raw mut mode)) }?;
+        Ok(Entered { visit, mode })
+    }
+
+    /// The same for what no capture minds, recording events and waiting for them, which every tensor needs.
+    pub(crate) fn visit(&self) -> Result<Visit<'_>> {
         // SAFETY: the context is retained by this value.
         unsafe { cuda!(self.driver, context_push(self.context)) }?;
-        Ok(Entered { device: self })
+        Ok(Visit { device: self })
     }
 
     /// Whether its context is the current one of this thread.
@@ -215,11 +265,16 @@ impl Device {
 impl Drop for Device {
     fn drop(&mut self) {
         let events = std::mem::take(&mut *self.events());
+        let pool = self.pool.get_mut().unwrap_or_else(PoisonError::into_inner).take();
         let functions = std::mem::take(self.functions.get_mut().unwrap_or_else(PoisonError::into_inner));
         if let Ok(_entered) = self.enter() {
             for event in events {
                 // SAFETY: nobody holds it any more. A failure leaves it to the end of the context.
                 let _ = unsafe { (self.driver.event_destroy)(event as Raw) };
+            }
+            if let Some(pool) = pool {
+                // SAFETY: made in `pool`; the driver itself waits for what was freed in streams.
+                let _ = unsafe { (self.driver.pool_destroy)(pool as Raw) };
             }
             for (_, module) in functions.into_values() {
                 // SAFETY: as above: all streams that ran its kernels are gone.
@@ -233,10 +288,24 @@ impl Drop for Device {
 
 /// A thread's stay in the context of a device.
 pub struct Entered<'a> {
-    device: &'a Device,
+    visit: Visit<'a>,
+    /// How much the thread minded captures before.
+    mode: c_uint,
 }
 
 impl Drop for Entered<'_> {
+    fn drop(&mut self) {
+        // SAFETY: one number is read and written.
+        let _ = unsafe { (self.visit.device.driver.capture_mode)(&raw mut self.mode) };
+    }
+}
+
+/// The same with captures minded as before.
+pub(crate) struct Visit<'a> {
+    device: &'a Device,
+}
+
+impl Drop for Visit<'_> {
     fn drop(&mut self) {
         let mut left = std::ptr::null_mut();
         // SAFETY: one handle is written; the context was pushed by this thread.

@@ -32,6 +32,19 @@ pub(crate) struct Properties {
     pub(crate) flags: [u8; 8],
 }
 
+/// What pool to make (`CUmemPoolProps`).
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct PoolProperties {
+    pub(crate) kind: c_int,
+    pub(crate) handle_types: c_int,
+    pub(crate) location: Location,
+    pub(crate) windows: Raw,
+    pub(crate) most: usize,
+    pub(crate) usage: u16,
+    pub(crate) reserved: [u8; 54],
+}
+
 /// Who may use a mapping (`CUmemAccessDesc`).
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
@@ -88,6 +101,8 @@ functions! {
     stream_create = cuStreamCreateWithPriority(*mut Raw, c_uint, c_int);
     stream_destroy = cuStreamDestroy_v2(Raw);
     stream_synchronize = cuStreamSynchronize(Raw);
+    stream_is_capturing = cuStreamIsCapturing(Raw, *mut c_uint);
+    capture_mode = cuThreadExchangeStreamCaptureMode(*mut c_uint);
     stream_wait_event = cuStreamWaitEvent(Raw, Raw, c_uint);
     stream_wait_value = cuStreamWaitValue32_v2(Raw, Address, u32, c_uint);
     stream_write_value = cuStreamWriteValue32_v2(Raw, Address, u32, c_uint);
@@ -98,7 +113,10 @@ functions! {
     event_synchronize = cuEventSynchronize(Raw);
     alloc = cuMemAlloc_v2(*mut Address, usize);
     free = cuMemFree_v2(Address);
-    alloc_async = cuMemAllocAsync(*mut Address, usize, Raw);
+    pool_create = cuMemPoolCreate(*mut Raw, *const PoolProperties);
+    pool_destroy = cuMemPoolDestroy(Raw);
+    pool_set = cuMemPoolSetAttribute(Raw, c_int, *const u64);
+    alloc_from_pool = cuMemAllocFromPoolAsync(*mut Address, usize, Raw, Raw);
     free_async = cuMemFreeAsync(Address, Raw);
     alloc_host = cuMemAllocHost_v2(*mut Raw, usize);
     free_host = cuMemFreeHost(Raw);
@@ -146,6 +164,12 @@ pub enum Error {
         /// What is usually behind it.
         hint: &'static str,
     },
+    /// A stream is being captured into a graph, and nothing outside of the graph can be waited for in it or wait for it.
+    #[error(
+        "the current stream is being captured into a CUDA graph, which cannot hold an operation of several ranks; start and \
+         synchronize operations outside of the capture"
+    )]
+    Capturing,
     /// Our own text was refused by the driver's compiler.
     #[error("the driver does not compile the kernel {entry}: {log}")]
     Kernel {
@@ -167,6 +191,8 @@ impl Error {
 }
 
 pub(crate) const NOT_READY: u32 = 600;
+/// A stream that waits for all others was asked about while one of those is captured.
+pub(crate) const CAPTURE_IMPLICIT: u32 = 906;
 const OUT_OF_MEMORY: u32 = 2;
 
 /// What usually is behind an error.

@@ -11,8 +11,8 @@ use crate::device::Device;
 use crate::driver::{Access, Address, Location, Properties, Raw, Result, cuda};
 use crate::stream::Stream;
 
-const ON_DEVICE: i32 = 1;
-const PINNED: i32 = 1;
+pub(crate) const ON_DEVICE: i32 = 1;
+pub(crate) const PINNED: i32 = 1;
 const DESCRIPTOR: i32 = 1;
 const READ_AND_WRITE: i32 = 3;
 
@@ -122,7 +122,8 @@ impl Pooled {
         // SAFETY: one address is written.
         unsafe {
             if device.has_pools() {
-                cuda!(device.driver, alloc_async(&raw mut address, len.max(1), stream.raw()))?;
+                let pool = device.pool()?;
+                cuda!(device.driver, alloc_from_pool(&raw mut address, len.max(1), pool, stream.raw()))?;
             } else {
                 cuda!(device.driver, alloc(&raw mut address, len.max(1)))?;
             }

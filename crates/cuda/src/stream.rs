@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::device::Device;
-use crate::driver::{NOT_READY, Raw, Result, cuda};
+use crate::driver::{CAPTURE_IMPLICIT, Error, NOT_READY, Raw, Result, cuda};
 
 /// A stream of this process's own, which waits for no other unless it is told to, and goes before those of frameworks.
 pub struct Stream {
@@ -133,6 +133,24 @@ pub struct Mark {
     waiting: AtomicU64,
 }
 
+/// Refuses a stream that is being captured into a graph: a point in it, or a wait there, would become part of the graph or break
+/// the capture. The default stream, which most trainings are in, cannot be captured and is not asked. The context is current.
+fn refuse_captured(device: &Device, stream: u64) -> Result<()> {
+    const NOT_CAPTURED: u32 = 0;
+    const DEFAULT: u64 = 0;
+    if stream == DEFAULT {
+        return Ok(());
+    }
+    let mut status = NOT_CAPTURED;
+    // SAFETY: the stream is one of the device's, as whoever names it knows; one number is written.
+    let code = unsafe { (device.driver.stream_is_capturing)(stream as Raw, &raw mut status) };
+    if code == CAPTURE_IMPLICIT {
+        return Err(Error::Capturing);
+    }
+    device.driver.check("stream_is_capturing", code)?;
+    if status == NOT_CAPTURED { Ok(()) } else { Err(Error::Capturing) }
+}
+
 /// No stream: handles are addresses, or small numbers.
 const NOBODY: u64 = u64::MAX;
 
@@ -144,7 +162,8 @@ unsafe impl Sync for Mark {}
 impl Mark {
     /// The point after everything that was given so far to a stream, of whomever; 0 is the device's default stream.
     pub fn record(device: &Arc<Device>, stream: u64) -> Result<Arc<Mark>> {
-        let _entered = device.enter()?;
+        let _entered = device.visit()?;
+        refuse_captured(device, stream)?;
         let mark = Arc::new(Mark {
             device: device.clone(),
             event: device.take_event()?,
@@ -160,7 +179,8 @@ impl Mark {
         if self.waiting.load(Ordering::Acquire) == stream {
             return Ok(());
         }
-        let _entered = self.device.enter()?;
+        let _entered = self.device.visit()?;
+        refuse_captured(&self.device, stream)?;
         // SAFETY: as above.
         unsafe { cuda!(self.device.driver, stream_wait_event(stream as Raw, self.event, 0)) }?;
         self.waiting.store(stream, Ordering::Release);

@@ -12,7 +12,7 @@ type Result<T> = std::result::Result<T, Error>;
 
 fn tensor(source: *const u8, target: *mut u8, shape: &[usize], dtype: DType) -> Tensor {
     let shape = shape.iter().map(|&extent| extent as u64).collect();
-    Tensor { source, target, shape, dtype, ready: None, capacity: 0 }
+    Tensor { source, target, shape, dtype, stored: None, ready: None, capacity: 0 }
 }
 
 impl Engine {

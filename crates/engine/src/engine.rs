@@ -20,7 +20,7 @@ use crate::error::Error;
 use crate::hasher::QuickState;
 use crate::inquiry::Inquiries;
 use crate::job::{Job, Membership};
-use crate::negotiation::Kind;
+use crate::negotiation::{Device, Kind};
 use crate::network::Network;
 use crate::operation::{Finished, Operation, Submission, Tensor};
 use crate::seat::Seat;
@@ -162,12 +162,13 @@ impl Engine {
         self.handles().get(&handle).is_none_or(|(_, operation)| operation.is_reached())
     }
 
-    /// The outcome of an operation that is over, whose handle is then forgotten; `None` if it is not, or nobody knows it.
+    /// The outcome of an operation that is over, whose handle is then forgotten; `None` if it is not, or nobody knows it. One that
+    /// failed is over once no device uses its tensors.
     pub fn finished(&self, handle: Handle) -> Option<Result<Finished>> {
         let (_, operation) = {
             let mut handles = self.handles();
             let Entry::Occupied(entry) = handles.entry(handle) else { return None };
-            if !entry.get().1.is_done() {
+            if !entry.get().1.is_settled() {
                 return None;
             }
             entry.remove()
@@ -179,6 +180,7 @@ impl Engine {
     pub fn wait(&self, handle: Handle) -> Result<Option<Finished>> {
         let Some((seat, operation)) = self.handles().get(&handle).cloned() else { return Ok(None) };
         seat.wait(&operation)?;
+        operation.settle();
         self.handles().remove(&handle);
         self.outcome(&operation).map(Some)
     }
@@ -210,6 +212,7 @@ impl Engine {
             capacity: 0,
             shape: Vec::new(),
             dtype: DType::U8,
+            stored: None,
             ready: None,
         };
         let what = Submission {
@@ -389,6 +392,13 @@ impl Drop for Engine {
 fn check(seat: &Seat, submission: &Submission) -> Result<()> {
     let members = seat.members.len();
     let refuse = |text: String| Err(Error::Invalid(text));
+    if let Some(tensor) = submission.tensors.iter().find(|tensor| !travels(submission, tensor)) {
+        return refuse(format!(
+            "{} \"{}\": only an allreduce of floats on a device sends them as another type than they have in memory, and that has \
+             to be a narrower one; here it is {}",
+            submission.kind, submission.name, tensor.dtype
+        ));
+    }
     match submission.kind {
         Kind::Broadcast if !seat.includes(submission.root) => refuse(format!(
             "broadcast \"{}\": root rank {} is not in process set {}, whose ranks are {:?}",
@@ -426,6 +436,17 @@ fn check(seat: &Seat, submission: &Submission) -> Result<()> {
         Kind::Join if seat.id != WORLD => refuse("join works over all ranks, not over process sets".into()),
         _ => Ok(()),
     }
+}
+
+/// Whether a tensor can travel in the type it is to travel in.
+fn travels(submission: &Submission, tensor: &Tensor) -> bool {
+    tensor.stored.is_none_or(|stored| {
+        submission.kind == Kind::Allreduce
+            && submission.device != Device::Host
+            && stored.is_float()
+            && tensor.dtype.is_float()
+            && stored.size() > tensor.dtype.size()
+    })
 }
 
 /// The sum, if there is such a number.

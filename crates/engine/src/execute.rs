@@ -57,8 +57,8 @@ pub(crate) fn start(
     let rows = started.rows.into_iter().chain(std::iter::repeat_with(|| None));
     for (entry, rows) in entries.iter().zip(rows) {
         let Some((operation, index)) = entry else { continue };
+        operation.started(started.event.clone());
         operation.record(|finished| {
-            finished.events.push(started.event.clone());
             finished.received.clone_from(&started.received);
             if let Some(slot) = finished.rows.get_mut(*index) {
                 *slot = rows;
@@ -107,17 +107,9 @@ fn reducescatter(group: &mut Group, entries: &[Entry], how: &Reduction) -> Resul
     Ok(unsafe { group.reducescatter_parts(&parts, how) }?)
 }
 
-/// Everybody's numbers, member by member; all give equally many.
-fn exchange(group: &mut Group, own: &[usize]) -> Result<Vec<Vec<usize>>, Error> {
-    let bytes: Vec<u8> = own.iter().flat_map(|&number| (number as u64).to_le_bytes()).collect();
-    let word = |bytes: &[u8]| bytes.try_into().map_or(0, u64::from_le_bytes) as usize;
-    let all = group.gather_small(&bytes)?;
-    Ok(all.iter().map(|bytes| bytes.chunks_exact(8).map(word).collect()).collect())
-}
-
 fn allgather(group: &mut Group, entries: &[Entry]) -> Result<(), Error> {
     let tensors: Vec<&Tensor> = entries.iter().filter_map(tensor).collect();
-    let rows = exchange(group, &tensors.iter().map(|tensor| tensor.rows()).collect::<Vec<_>>())?;
+    let rows = group.gather_numbers(&tensors.iter().map(|tensor| tensor.rows()).collect::<Vec<_>>())?;
     let mut results = Vec::with_capacity(tensors.len());
     let mut parts = Vec::with_capacity(tensors.len());
     for (index, tensor) in tensors.iter().enumerate() {
@@ -167,7 +159,7 @@ fn alltoall(group: &mut Group, entries: &[Entry]) -> Result<(), Error> {
         let sent = operation.what.splits.clone().unwrap_or_else(even);
         let me = group.rank();
         let received: Vec<usize> =
-            exchange(group, &sent)?.iter().map(|row| row.get(me).copied().unwrap_or(0)).collect();
+            group.gather_numbers(&sent)?.iter().map(|row| row.get(me).copied().unwrap_or(0)).collect();
         let row_bytes = tensor.row_elements() * tensor.dtype.size();
         let bytes = |rows: &[usize]| rows.iter().map(|rows| rows * row_bytes).collect::<Vec<_>>();
         let buffer = Buffer::new(received.iter().sum::<usize>() * row_bytes);

@@ -27,8 +27,11 @@ pub struct Tensor {
     pub capacity: usize,
     /// Extents of the input.
     pub shape: Vec<u64>,
-    /// Type of the elements.
+    /// Type of the elements as they travel: what ranks compare, what is fused and what is reduced.
     pub dtype: DType,
+    /// Type of the elements in memory, if it is another, wider one: then they are narrowed on their way out and widened on their
+    /// way back. For an allreduce of floats in the memory of a device.
+    pub stored: Option<DType>,
     /// When the input may be read; `None`: now.
     pub ready: Option<Arc<dyn Event>>,
 }
@@ -49,7 +52,7 @@ impl Tensor {
         self.shape.first().map_or(1, |&rows| rows as usize)
     }
 
-    /// All bytes of the input.
+    /// All bytes of the input, as they travel.
     pub fn bytes(&self) -> usize {
         self.shape.iter().product::<u64>() as usize * self.dtype.size()
     }
@@ -149,6 +152,8 @@ struct Progress {
     /// Items that have not come to an end.
     left: usize,
     outcome: Result<Finished, Error>,
+    /// Points in device streams, up to which those use the tensors of items that were started, also if another item failed.
+    events: Vec<Arc<dyn Event>>,
     /// Whom to tell in the end, and by whom.
     then: Option<(Then, Arc<Teller>)>,
 }
@@ -176,7 +181,8 @@ impl Operation {
         if matches!(what.kind, Kind::Allgather | Kind::Alltoall) {
             finished.rows.resize_with(count, || None);
         }
-        let progress = Mutex::new(Progress { left: members.len().max(1), outcome: Ok(finished), then: None });
+        let left = members.len().max(1);
+        let progress = Mutex::new(Progress { left, outcome: Ok(finished), events: Vec::new(), then: None });
         Operation { what, members, closes_set: false, progress, done: Flag::default() }
     }
 
@@ -224,6 +230,11 @@ impl Operation {
         }
     }
 
+    /// An item was given to a device, which is done with it at this point.
+    pub(crate) fn started(&self, event: Arc<dyn Event>) {
+        self.progress().events.push(event);
+    }
+
     /// One item has come to its end. The first failure is the operation's.
     pub(crate) fn end_item(&self, failure: Option<&Error>) {
         let then = {
@@ -257,8 +268,31 @@ impl Operation {
     fn end(&self, then: Option<(Then, Arc<Teller>)>) {
         self.done.raise();
         if let Some((then, teller)) = then {
+            let used = self.still_used();
+            let then: Then = Box::new(move |outcome| {
+                wait_for(&used);
+                then(outcome);
+            });
             teller.tell(then, self.outcome());
         }
+    }
+
+    /// Points up to which a device still uses the tensors of an operation that failed. Whoever is told of the failure may free them,
+    /// so they are waited for first; the results of one that did not fail come with such points of their own.
+    fn still_used(&self) -> Vec<Arc<dyn Event>> {
+        let progress = self.progress();
+        let used = progress.events.iter().filter(|event| progress.outcome.is_err() && !event.reached());
+        used.cloned().collect()
+    }
+
+    /// Returns once no device uses the tensors of an operation that failed.
+    pub(crate) fn settle(&self) {
+        wait_for(&self.still_used());
+    }
+
+    /// Whether its outcome can be told without waiting for anything.
+    pub(crate) fn is_settled(&self) -> bool {
+        self.is_done() && self.still_used().is_empty()
     }
 
     pub(crate) fn is_done(&self) -> bool {
@@ -267,8 +301,7 @@ impl Operation {
 
     /// Whether the results are there, on a device too.
     pub(crate) fn is_reached(&self) -> bool {
-        let reached = |finished: &Finished| finished.events.iter().all(|event| event.reached());
-        self.is_done() && self.progress().outcome.as_ref().map_or(true, reached)
+        self.is_done() && self.progress().events.iter().all(|event| event.reached())
     }
 
     pub(crate) fn sleep(&self, limit: Duration) {
@@ -277,7 +310,16 @@ impl Operation {
 
     /// The outcome. What there is besides the targets is given once, a failure to everybody who waits.
     pub(crate) fn outcome(&self) -> Result<Finished, Error> {
-        self.progress().outcome.as_mut().map(std::mem::take).map_err(|failure| failure.clone())
+        let mut progress = self.progress();
+        let finished = progress.outcome.as_mut().map(std::mem::take).map_err(|failure| failure.clone())?;
+        Ok(Finished { events: progress.events.clone(), ..finished })
+    }
+}
+
+fn wait_for(events: &[Arc<dyn Event>]) {
+    for event in events {
+        // A device that failed uses nothing any more.
+        let _ = event.wait();
     }
 }
 
@@ -292,6 +334,7 @@ mod tests {
             capacity: 0,
             shape: shape.to_vec(),
             dtype: DType::F32,
+            stored: None,
             ready: None,
         }
     }

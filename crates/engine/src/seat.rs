@@ -44,7 +44,8 @@ const STORM: Duration = Duration::from_micros(20);
 const ANNOUNCED_TOGETHER: usize = 32;
 /// So many announced one by one come first: the few that a layer of a network gives are wanted early.
 const ANNOUNCED_ALONE: usize = 8;
-/// What Horovod's default means; longer cycle times, which scripts set to save polling, would only add latency here.
+/// What Horovod's default means; longer cycle times, which scripts set to save polling, would only add latency here. Devices
+/// compute meanwhile, and each batch disturbs that, so there they are taken at their word.
 const LONGEST_PILING: Duration = Duration::from_millis(1);
 
 /// How long after a member has left something that needed it may still complete.
@@ -66,8 +67,8 @@ pub(crate) struct Seat {
     last_submitted: AtomicU64,
     /// How many operations of the storm that blows have been submitted, the first not counted.
     stormed: AtomicUsize,
-    /// Whether the thread was rung to come a little later and has not looked since.
-    piling: AtomicBool,
+    /// How much later, in nanoseconds, the thread was rung to come; 0 since it has looked.
+    piling: AtomicU64,
     /// Callers that wait for an operation.
     waiting: AtomicUsize,
     stop: AtomicBool,
@@ -130,7 +131,7 @@ impl Seat {
             bell,
             last_submitted: AtomicU64::new(0),
             stormed: AtomicUsize::new(0),
-            piling: AtomicBool::new(false),
+            piling: AtomicU64::new(0),
             waiting: AtomicUsize::new(0),
             stop: AtomicBool::new(false),
             spin: if neighbours > cores { Duration::ZERO } else { SPIN },
@@ -167,7 +168,7 @@ impl Seat {
         {
             // More are about to follow; if none do, the thread announces this one. A device is given its work without a wait
             // for the end, so nothing would pile up behind a batch there, and each tensor would be one.
-            self.pile_up();
+            self.pile_up(on_device);
         } else {
             self.stir(stormed > 0);
         }
@@ -187,7 +188,7 @@ impl Seat {
             if storms && matches!(outcome, Ok(true)) {
                 core.tree.attend(false);
                 drop(core);
-                self.pile_up();
+                self.pile_up(false);
             } else {
                 self.let_go(core, outcome);
             }
@@ -219,8 +220,10 @@ impl Seat {
     }
 
     /// Has the thread come a little later, unless it is about to anyway. Whoever waits meanwhile does not wait for it.
-    fn pile_up(&self) {
-        if !self.piling.swap(true, Ordering::SeqCst) {
+    fn pile_up(&self, on_device: bool) {
+        let time = self.common.settings.cycle_time;
+        let time = if on_device { time } else { time.min(LONGEST_PILING) };
+        if self.piling.swap(time.as_nanos().max(1) as u64, Ordering::SeqCst) == 0 {
             self.bell.ring();
         }
     }
@@ -305,11 +308,12 @@ impl Seat {
         let mut limit = Some(FIRST_SLEEP);
         let mut is_held = false;
         while !self.stop.load(Ordering::SeqCst) && !self.is_closed() {
-            if self.piling.load(Ordering::SeqCst) && self.waiting.load(Ordering::Relaxed) == 0 {
-                std::thread::sleep(self.common.settings.cycle_time.min(LONGEST_PILING));
+            let piling = self.piling.load(Ordering::SeqCst);
+            if piling > 0 && self.waiting.load(Ordering::Relaxed) == 0 {
+                std::thread::sleep(Duration::from_nanos(piling));
             }
             // Before the look, so that whoever comes after it rings again.
-            self.piling.store(false, Ordering::SeqCst);
+            self.piling.store(0, Ordering::SeqCst);
             // A wire goes on waking its sleeper until it is read, so there the thread waits for its turn.
             let core = if sleeper.has_wires() { Some(locked(&self.core)) } else { self.knock() };
             if let Some(mut core) = core {

@@ -137,6 +137,7 @@ fn producers_and_consumers_on_a_device_are_ordered_by_events() {
                 target: at as *mut u8,
                 shape: vec![512],
                 dtype: DType::F32,
+                stored: None,
                 ready: Some(stream.record()),
                 capacity: 0,
             };
@@ -189,5 +190,50 @@ fn a_tensor_on_a_device_here_and_in_host_memory_there_is_a_mismatch() {
         let text = refused(engine, 0, Submission { device: Device::Gpu, ..sum("nobody", data.tensor()) });
         assert!(text.contains("device"), "{text}");
         complete(engine, 0, sum("fine", data.tensor())).expect("the job goes on");
+    });
+}
+
+#[test]
+fn a_group_that_fails_in_part_is_not_over_while_the_device_still_works_on_the_rest() {
+    on_ranks(&[2], |engine| {
+        let stream = Arc::new(Stream::new());
+        engine.set_executor(Arc::new(Staging { stream: stream.clone() }));
+        let gate = Arc::new(Mark::default());
+        let closed = gate.clone();
+        stream.launch(move || closed.wait().expect("reached"));
+        let ready = Arc::new(Mark::default());
+        ready.reach();
+        let (mut numbers, mut truths) = (Floats(vec![2.0; 64]), [1u8; 64]);
+        let tensor = |tensor: Tensor| Tensor { ready: Some(ready.clone()), ..tensor };
+        let average = Submission {
+            grouped: true,
+            op: ReduceOp::Average,
+            device: Device::Gpu,
+            ..Submission::new(
+                Kind::Allreduce,
+                "in part",
+                vec![
+                    tensor(numbers.tensor()),
+                    // Truth values have no average, which shows only when their batch is run.
+                    tensor(Tensor {
+                        source: truths.as_ptr(),
+                        target: truths.as_mut_ptr(),
+                        dtype: DType::Bool,
+                        ..numbers.tensor()
+                    }),
+                ],
+            )
+        };
+        let handle = submit(engine, 0, average).expect("submitted");
+        complete(engine, 0, Submission::new(Kind::Barrier, "behind", Vec::new())).expect("everybody is here");
+        assert!(!engine.poll(handle), "the device has not begun");
+        assert!(engine.finished(handle).is_none(), "nothing can be said before the device is done");
+        numbers.0.fill(0.0);
+        let text = std::thread::scope(|scope| {
+            scope.spawn(|| gate.reach());
+            engine.wait(handle).expect_err("a failure").to_string()
+        });
+        assert!(text.contains("bool"), "{text}");
+        assert_eq!(numbers.0, vec![2.0; 64], "written before the failure was told");
     });
 }

@@ -53,6 +53,7 @@ fn groups_mix_types_and_come_back_whole() {
             target: whole.as_mut_ptr().cast(),
             shape: vec![2],
             dtype: DType::I64,
+            stored: None,
             ready: None,
             capacity: 0,
         };

@@ -14,9 +14,10 @@ use ronde_engine::Error;
 use ronde_nccl::Library;
 
 use crate::between::{Lane, Watch};
+use crate::packing::piece;
 use crate::path::{Fold, Handing, Path, Sources};
 use crate::peers::Peers;
-use crate::spans::{Span, piece};
+use crate::spans::Span;
 use crate::staged::Staged;
 
 /// See the module's text.
@@ -68,9 +69,7 @@ impl Both {
         if len <= Peers::ALWAYS {
             return Ok(room);
         }
-        let all = group.gather_small(&room.to_le_bytes())?;
-        let word = |bytes: &Vec<u8>| bytes.as_slice().try_into().map_or(room, usize::from_le_bytes);
-        Ok(all.iter().map(word).min().unwrap_or(room))
+        Ok(group.gather_numbers(&[room])?.into_iter().flatten().min().unwrap_or(room))
     }
 
     /// The place of the speaker's slot among those of a round: it is the first on its GPU.
@@ -99,7 +98,7 @@ impl Both {
             self.peers.publish()?;
             if let Some((_, lane)) = &self.lane {
                 let slot = Both::spoken(&slots);
-                let whole = [Span { at: start, address: slot, bytes }];
+                let whole = [Span { at: start, ..Span::plain(slot, bytes) }];
                 self.peers.fold_into(&slots, &whole, start, bytes, &inside)?;
                 let count = bytes / how.dtype.size();
                 lane.call(group, |calls| calls.all_reduce(slot, slot, count, how.dtype, op))?;

@@ -17,7 +17,7 @@ use ronde_settings::{GpuPath, Level};
 use crate::alone::Alone;
 use crate::between::Between;
 use crate::both::Both;
-use crate::failure::of_cuda;
+use crate::failure::{of_cuda, of_start};
 use crate::layout::{Card, Way, choose};
 use crate::path::{Fold, Handing, Path, Sources};
 use crate::peers::Peers;
@@ -62,7 +62,7 @@ impl Gpu {
 
     /// The point after everything that was given so far to a stream of the framework; 0 is its default stream.
     pub fn record(&self, stream: u64) -> Result<Arc<dyn Event>, Error> {
-        let mark = Mark::record(&self.device, stream).map_err(of_cuda)?;
+        let mark = Mark::record(&self.device, stream).map_err(of_start)?;
         Ok(Arc::new(Point(mark)))
     }
 
@@ -166,7 +166,8 @@ impl Worker for Set {
 fn untouched(batch: &Batch, items: &[Place<'_>]) -> Option<Started> {
     let how =
         Reduction { dtype: batch.dtype, op: batch.op, prescale: batch.prescale, postscale: batch.postscale };
-    let in_place = |tensor: &&Tensor| tensor.source == tensor.target.cast_const();
+    // What travels in a narrower type loses something even here.
+    let in_place = |tensor: &&Tensor| tensor.source == tensor.target.cast_const() && tensor.stored.is_none();
     let tensors = tensors(items).ok()?;
     let is_nothing = batch.kind == Kind::Allreduce
         && Fold::new(&how, 1).is_ok_and(|fold| fold.is_copy())
@@ -213,7 +214,7 @@ fn start(
 }
 
 fn sources(tensors: &[&Tensor]) -> (Vec<Span>, usize) {
-    lay_out(tensors.iter().map(|tensor| (tensor.source as u64, tensor.bytes())))
+    lay_out(tensors.iter().map(|tensor| Span::of(tensor, tensor.source as u64)))
 }
 
 fn allreduce(
@@ -226,7 +227,7 @@ fn allreduce(
     let bytes = |shape: &[u64]| shape.iter().product::<u64>() as usize * batch.dtype.size();
     let missing = |item: &Item, place: &Place<'_>| if place.is_none() { bytes(&item.shape) } else { 0 };
     let missing = batch.items.iter().zip(items).map(|(item, place)| missing(item, place));
-    let (missing, missing_len) = lay_out(missing.map(|bytes| (0, bytes)));
+    let (missing, missing_len) = lay_out(missing.map(|bytes| Span::plain(0, bytes)));
     if items.iter().all(Option::is_none) {
         path.allreduce(group, Sources::Nothing, &missing, missing_len, how)?;
         return Ok(None);
@@ -236,8 +237,8 @@ fn allreduce(
     let start = stand_in.as_ref().map_or(0, StandIn::address);
     let places = |own: fn(&Tensor) -> u64| {
         lay_out(items.iter().zip(&missing).map(|(place, missing)| match place {
-            Some(input) => (own(input.tensor), input.tensor.bytes()),
-            None => (start + missing.at as u64, missing.bytes),
+            Some(input) => Span::of(input.tensor, own(input.tensor)),
+            None => Span::plain(start + missing.at as u64, missing.bytes),
         }))
     };
     let (sources, len) = places(|tensor| tensor.source as u64);
@@ -262,7 +263,7 @@ fn reducescatter(
         let mut at = span.at;
         let row_bytes = tensor.row_elements() * tensor.dtype.size();
         for (share, rows) in shares.iter_mut().zip(rows_of(tensor.rows(), members)) {
-            share.push(Span { at, address: tensor.target as u64, bytes: rows * row_bytes });
+            share.push(Span { at, ..Span::plain(tensor.target as u64, rows * row_bytes) });
             at += rows * row_bytes;
         }
     }
@@ -281,7 +282,7 @@ fn broadcast(
         .position(|&rank| rank == batch.root as usize)
         .ok_or_else(|| Error::Invalid(format!("rank {} is not in this process set", batch.root)))?;
     let (spans, len) = sources(tensors);
-    let (targets, _) = lay_out(tensors.iter().map(|tensor| (tensor.target as u64, tensor.bytes())));
+    let (targets, _) = lay_out(tensors.iter().map(|tensor| Span::of(tensor, tensor.target as u64)));
     let is_root = group.rank() == root;
     let only = |spans: Vec<Span>| -> Vec<Vec<Span>> {
         (0..group.size()).map(|member| if member == root { spans.clone() } else { Vec::new() }).collect()
@@ -297,20 +298,12 @@ fn broadcast(
     path.hand(group, &what)
 }
 
-/// Everybody's numbers, member by member; all give equally many.
-fn exchange(group: &mut Group, own: &[usize]) -> Result<Vec<Vec<usize>>, Error> {
-    let bytes: Vec<u8> = own.iter().flat_map(|&number| (number as u64).to_le_bytes()).collect();
-    let word = |bytes: &[u8]| bytes.try_into().map_or(0, u64::from_le_bytes) as usize;
-    let all = group.gather_small(&bytes)?;
-    Ok(all.iter().map(|bytes| bytes.chunks_exact(8).map(word).collect()).collect())
-}
-
 fn allgather(
     path: &mut dyn Path,
     group: &mut Group,
     tensors: &[&Tensor],
 ) -> Result<Vec<Option<Rows>>, Error> {
-    let counts = exchange(group, &tensors.iter().map(|tensor| tensor.rows()).collect::<Vec<_>>())?;
+    let counts = group.gather_numbers(&tensors.iter().map(|tensor| tensor.rows()).collect::<Vec<_>>())?;
     let row_bytes: Vec<usize> =
         tensors.iter().map(|tensor| tensor.row_elements() * tensor.dtype.size()).collect();
     let (mut results, mut ends) = (Vec::new(), Vec::new());
@@ -326,7 +319,7 @@ fn allgather(
         let parts = counts.iter().zip(&row_bytes).zip(&mut ends).map(|((count, row_bytes), end)| {
             let (address, bytes) = (*end, count * row_bytes);
             *end += bytes as u64;
-            (address, bytes)
+            Span::plain(address, bytes)
         });
         let (spans, len) = lay_out(parts);
         lens.push(len);
@@ -347,7 +340,7 @@ fn alltoall(
     for (item, tensor) in items.iter().flatten().zip(tensors(items)?) {
         let (me, size) = (group.rank(), group.size());
         let sent = item.splits.map_or_else(|| vec![tensor.rows() / size; size], <[usize]>::to_vec);
-        let all = exchange(group, &sent)?;
+        let all = group.gather_numbers(&sent)?;
         let row_bytes = tensor.row_elements() * tensor.dtype.size();
         received = all.iter().map(|row| row.get(me).copied().unwrap_or(0)).collect();
         let (mut end, rows) = results::place(path.entry(), tensor, received.iter().sum())?;
@@ -356,17 +349,18 @@ fn alltoall(
         let mut wanted = Vec::with_capacity(size);
         for (row, count) in all.iter().zip(&received) {
             let bytes = count * row_bytes;
-            wanted.push(vec![Span { at: before(row, me), address: end, bytes }]);
+            wanted.push(vec![Span { at: before(row, me), ..Span::plain(end, bytes) }]);
             end += bytes as u64;
         }
         let given = (0..size)
             .map(|member| {
                 let at = before(&sent, member);
-                vec![Span { at, address: tensor.source as u64 + at as u64, bytes: sent[member] * row_bytes }]
+                let address = tensor.source as u64 + at as u64;
+                vec![Span { at, ..Span::plain(address, sent[member] * row_bytes) }]
             })
             .collect();
         let lens = all.iter().map(|row| row.iter().sum::<usize>() * row_bytes).collect();
-        let sources = vec![Span { at: 0, address: tensor.source as u64, bytes: before(&sent, size) }];
+        let sources = vec![Span::plain(tensor.source as u64, before(&sent, size))];
         path.hand(group, &Handing { kind: Kind::Alltoall, root: 0, sources, lens, wanted, given })?;
     }
     Ok((results, received))

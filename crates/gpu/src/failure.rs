@@ -13,6 +13,14 @@ pub(crate) fn of_cuda(error: ronde_cuda::Error) -> Error {
     Error::ShutDown(format!("this rank's GPU failed: {error}"))
 }
 
+/// The same before anything was started. That a stream is captured is the caller's mistake.
+pub(crate) fn of_start(error: ronde_cuda::Error) -> Error {
+    match error {
+        ronde_cuda::Error::Capturing => Error::Invalid(error.to_string()),
+        other => of_cuda(other),
+    }
+}
+
 /// A failure inside a call of NCCL, or of what is asked while waiting in one.
 pub(crate) struct Trouble(pub(crate) Error);
 

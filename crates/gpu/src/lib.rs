@@ -12,7 +12,8 @@
 //! | [`layout`] | who shares a GPU with whom, and which way follows from that |
 //! | `point` | points in streams, as the engine knows them |
 //! | `path` | what every way has to do |
-//! | `spans` | a batch as one long tensor, and pieces of it for kernels |
+//! | `spans` | a batch as one long tensor, and the parts of it that lie in memory |
+//! | `packing` | brings tensors together in buffers and apart again, as what travels |
 //! | [`peers`] | collectives of the ranks on one GPU |
 //! | `between` | those between GPUs, by NCCL |
 //! | `both` | those of several ranks on each of several GPUs |
@@ -27,6 +28,7 @@ mod both;
 mod executor;
 mod failure;
 pub mod layout;
+mod packing;
 mod path;
 mod peers;
 mod point;

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use ronde_collective::kernel::{Fold as Rule, FoldPlan, Identity};
-use ronde_collective::types::ReduceOp;
+use ronde_collective::types::{DType, ReduceOp};
 use ronde_collective::{Group, Reduction};
 use ronde_cuda::{Kernel, Mark, Stream};
 use ronde_engine::{Error, Kind};
@@ -40,7 +40,8 @@ pub(crate) trait Path: Send {
     /// The stream that has to wait for the tensors first. What it is given after [`end`](Path::end) comes behind the batch.
     fn entry(&self) -> &Arc<Stream>;
 
-    /// Reduces long tensors of `len` bytes into everybody's targets, whose places in the long tensor are those of the sources. A
+    /// Reduces long tensors of `len` bytes into everybody's targets, whose places in the long tensor are those of the sources, and
+    /// which alone may be wider in memory than what travels, as their sources then are. A
     /// rank without data has targets as well, which are nowhere, for their places.
     fn allreduce(
         &mut self,
@@ -108,14 +109,16 @@ impl Fold {
         self.how.prescale == 1.0 && self.how.postscale == 1.0 && self.divide == 1
     }
 
-    /// The kernel for sources at these places, and its parameters after the pieces.
-    pub(crate) fn kernel(&self, bases: &[u64]) -> (Kernel, Vec<u64>) {
+    /// The kernel for sources at these places, and its parameters after the pieces. The result is stored as what travels, or in a
+    /// wider type.
+    pub(crate) fn kernel(&self, bases: &[u64], stored: Option<DType>) -> (Kernel, Vec<u64>) {
         let scaled = !self.is_copy();
         let mut words = bases.to_vec();
         if scaled {
             words.extend([self.how.prescale.to_bits(), self.how.postscale.to_bits(), self.divide]);
         }
-        (Kernel::Fold { dtype: self.how.dtype, fold: self.rule, sources: bases.len(), scaled }, words)
+        let (dtype, to) = (self.how.dtype, stored.unwrap_or(self.how.dtype));
+        (Kernel::Fold { dtype, to, fold: self.rule, sources: bases.len(), scaled }, words)
     }
 }
 

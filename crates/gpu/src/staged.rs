@@ -9,12 +9,13 @@ use std::sync::Arc;
 use ronde_collective::kernel::Identity;
 use ronde_collective::types::ReduceOp;
 use ronde_collective::{Group, Part, Reduction, ScatterPart};
-use ronde_cuda::{Device, Kernel, Launcher, Mark, Pinned, Stream};
+use ronde_cuda::{Device, Launcher, Mark, Pinned, Stream};
 use ronde_engine::{Error, Kind};
 
 use crate::failure::of_cuda;
+use crate::packing;
 use crate::path::{Handing, Path, Sources, rule_of};
-use crate::spans::{Span, piece, within};
+use crate::spans::{Span, within};
 
 /// Bytes that are reduced while others travel.
 const CHUNK: usize = 4 << 20;
@@ -62,16 +63,6 @@ impl Staged {
         Ok((given, got))
     }
 
-    /// Gives copies between runs and a long tensor at `memory` to a stream.
-    fn copy(launcher: &mut Launcher, runs: impl Iterator<Item = (u64, u64, usize)>) -> Result<(), Error> {
-        let mut pieces = Vec::new();
-        for (from, to, bytes) in runs {
-            pieces.push(piece(from, to, bytes, 1));
-        }
-        // SAFETY: tensors of the submitter, and memory of this value that is as long as the long tensor.
-        unsafe { launcher.launch(&Kernel::Move, &pieces, &[]) }.map_err(of_cuda)
-    }
-
     /// Passes on what the host says. Where that is a failure, which may be one that the set goes on after, no stream uses the
     /// tensors any more.
     fn quiet(&mut self, outcome: ronde_collective::Result<()>) -> Result<(), Error> {
@@ -89,17 +80,21 @@ impl Staged {
         memory: *mut u8,
     ) -> Result<Arc<Mark>, Error> {
         let to = memory as u64 + start as u64;
-        let runs =
-            within(spans, start..start + len).map(|(at, address, bytes)| (address, to + at as u64, bytes));
-        Staged::copy(&mut self.out, runs)?;
+        let runs = within(spans, start..start + len).map(|span| (span, to + span.at as u64));
+        // SAFETY: tensors of the submitter, and memory of this value that is as long as the long tensor.
+        unsafe { packing::pack(&mut self.out, runs) }?;
         self.out.stream().record().map_err(of_cuda)
     }
 
     fn bring_back(&mut self, spans: &[Span], start: usize, len: usize, memory: *mut u8) -> Result<(), Error> {
         let from = memory as u64 + start as u64;
-        let runs =
-            within(spans, start..start + len).map(|(at, address, bytes)| (from + at as u64, address, bytes));
-        Staged::copy(&mut self.back, runs)
+        self.bring(within(spans, start..start + len).map(|span| (span, from + span.at as u64)))
+    }
+
+    /// Gives copies of runs, from where they are in memory of the host, to the stream.
+    fn bring(&mut self, runs: impl Iterator<Item = (Span, u64)>) -> Result<(), Error> {
+        // SAFETY: tensors of the submitter, and memory of this value that is as long as what lies there.
+        unsafe { packing::unpack(&mut self.back, runs) }
     }
 }
 
@@ -192,10 +187,7 @@ impl Path for Staged {
             Kind::Allgather => {
                 group.allgather(Some(input), lens, output)?;
                 for (wanted, len) in what.wanted.iter().zip(lens) {
-                    let runs = wanted
-                        .iter()
-                        .map(|span| (got as u64 + (end + span.at) as u64, span.address, span.bytes));
-                    Staged::copy(&mut self.back, runs)?;
+                    self.bring(wanted.iter().map(|span| (*span, got as u64 + (end + span.at) as u64)))?;
                     end += len;
                 }
             }
@@ -213,10 +205,7 @@ impl Path for Staged {
                 let (sent, received) = (bytes(&what.given), bytes(&what.wanted));
                 group.alltoall(&input[..sent.iter().sum()], &sent, output, &received)?;
                 for span in what.wanted.iter().flatten() {
-                    Staged::copy(
-                        &mut self.back,
-                        std::iter::once((got as u64 + end as u64, span.address, span.bytes)),
-                    )?;
+                    self.bring(std::iter::once((*span, got as u64 + end as u64)))?;
                     end += span.bytes;
                 }
             }

@@ -7,8 +7,8 @@ use ronde_cuda::{Kernel, Launcher, Mark, Pooled, Stream};
 use ronde_engine::Error;
 
 use crate::failure::of_cuda;
+use crate::packing::piece;
 use crate::path::neutral;
-use crate::spans::piece;
 
 /// Holds what changes nothing in a reduction, until the result of that lies there.
 pub(crate) struct StandIn {

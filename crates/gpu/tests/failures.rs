@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use ranks::{on_ranks_with, settings, submit};
 use ronde_collective::types::DType;
-use ronde_cuda::Scratch;
+use ronde_cuda::{Scratch, Stream};
 use ronde_engine::{Device, Engine, Error, Handle, Kind, Settings, Submission, Tensor};
 use ronde_settings::GpuPath;
 use ronde_simulated_cuda::Simulation;
@@ -306,5 +306,35 @@ fn nothing_is_left_when_engines_have_ended() {
             std::thread::yield_now();
         }
         assert_eq!(simulation.live(), before, "{ranks} ranks, {path:?}");
+    }
+}
+
+#[test]
+fn operations_go_on_while_a_graph_is_captured_and_leave_it_alone() {
+    for path in [GpuPath::Auto, GpuPath::Host] {
+        let simulation = Simulation::begin();
+        let barrier = Barrier::new(2);
+        on_gpu(2, path, |rank| {
+            let captured = Stream::new(&rank.card).expect("a stream");
+            let memory = rank.memory(&bytes([1.0; 5000]));
+            let captures = rank.engine.place().rank == 0;
+            if captures {
+                simulation.capture(captured.handle());
+            }
+            barrier.wait();
+            // The first one makes room, compiles kernels and makes events.
+            outcome(rank, "beside a capture", &memory).expect("a sum");
+            assert_eq!(rank.read(memory.address(), memory.len()), bytes([2.0; 5000]));
+            barrier.wait();
+            if captures {
+                let refused = rank.gpu.record(captured.handle()).map(drop).expect_err("no point in a graph");
+                assert!(matches!(&refused, Error::Invalid(_)), "{refused:?}");
+                assert!(refused.to_string().contains("captured into a CUDA graph"), "{refused}");
+                let done = rank.gpu.record(rank.stream.handle()).expect("a point");
+                let refused = done.order(captured.handle()).expect_err("nothing to wait for in a graph");
+                assert!(refused.contains("captured into a CUDA graph"), "{refused}");
+                assert_eq!(simulation.end_capture(), None, "the capture is as it was");
+            }
+        });
     }
 }

@@ -230,6 +230,7 @@ unsafe fn tensor_of(tensor: &RawTensor) -> Result<Tensor, Failure> {
         shape: unsafe { slice(tensor.shape, tensor.dimensions) }.to_vec(),
         dtype: dtype.ok_or_else(|| invalid(format!("{} is no element type code", tensor.dtype)))?,
         capacity: 0,
+        stored: None,
         ready: None,
     })
 }

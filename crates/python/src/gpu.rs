@@ -136,13 +136,8 @@ pub(crate) fn stream_on(py: Python<'_>, ordinal: i32) -> PyResult<u64> {
 }
 
 /// The point that the work of a stream has come to, behind which an operation may read what that work wrote.
-pub(crate) fn record(stream: u64) -> PyResult<Arc<dyn Event>> {
-    record_on(&*current().ok_or_else(error::no_job)?, stream)
-}
-
-/// The same, for a GPU that is at hand already.
-pub(crate) fn record_on(gpu: &Gpu, stream: u64) -> PyResult<Arc<dyn Event>> {
-    gpu.record(stream).map_err(|failure| error::raise(&failure))
+pub(crate) fn record(stream: u64) -> Result<Arc<dyn Event>, Error> {
+    current().ok_or_else(|| Error::ShutDown(error::NO_JOB.into()))?.record(stream)
 }
 
 /// Has the framework's current stream go on behind these points; the host does not wait. Returns that stream.

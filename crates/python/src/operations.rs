@@ -2,6 +2,7 @@
 //!
 //! `awaited` says that the caller waits for the operation right away, which spares a change of threads. `stream` says that the
 //! tensors are in the memory of the GPU in use, and that they can be read behind what this stream has been given until now.
+//! `wire` is the type that such tensors travel in, if it is narrower than theirs.
 //!
 //! For all of them holds what the `SAFETY` notes lean on: `python/ronde` passes addresses of arrays and tensors that it keeps
 //! alive until it has waited for the operation; outputs are fresh or the caller's own to change. Python threads that write
@@ -15,7 +16,7 @@ use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use ronde_collective::types::ReduceOp;
 use ronde_engine::device::Event;
-use ronde_engine::{Device, Kind, Submission, Tensor};
+use ronde_engine::{Device, Error, Kind, Submission, Tensor};
 
 use crate::{dtype, error, gpu, session};
 
@@ -27,6 +28,26 @@ pub(crate) fn reduction(code: i64) -> PyResult<ReduceOp> {
     })
 }
 
+/// By what the others know an operation, so that they hear of it where this rank alone cannot start it.
+pub(crate) struct Called<'a> {
+    pub(crate) process_set: u32,
+    pub(crate) kind: Kind,
+    pub(crate) name: &'a str,
+    pub(crate) tensors: usize,
+}
+
+impl Called<'_> {
+    /// Tells them why, and raises it here.
+    pub(crate) fn failed(&self, failure: &Error) -> PyErr {
+        let Called { process_set, kind, name, tensors } = *self;
+        if let Ok(engine) = session::current() {
+            // If not even that works, this rank has been lost to them before.
+            let _ = engine.submit_fault(process_set, kind, name, tensors, &failure.to_string());
+        }
+        error::raise(failure)
+    }
+}
+
 /// Where the tensors of an operation are, and since when.
 struct Origin {
     device: Device,
@@ -34,11 +55,12 @@ struct Origin {
 }
 
 impl Origin {
-    fn of(stream: Option<u64>) -> PyResult<Origin> {
-        Ok(match stream {
-            None => Origin { device: Device::Host, ready: None },
-            Some(stream) => Origin { device: Device::Gpu, ready: Some(gpu::record(stream)?) },
-        })
+    /// The GPU may have failed, or the stream may be one that nothing can be waited for in.
+    fn of(stream: Option<u64>, process_set: u32, kind: Kind, name: &str, tensors: usize) -> PyResult<Origin> {
+        let Some(stream) = stream else { return Ok(Origin { device: Device::Host, ready: None }) };
+        let called = Called { process_set, kind, name, tensors };
+        let ready = gpu::record(stream).map_err(|failure| called.failed(&failure))?;
+        Ok(Origin { device: Device::Gpu, ready: Some(ready) })
     }
 
     fn tensor(&self, input: usize, output: usize, shape: Vec<u64>, code: u8) -> PyResult<Tensor> {
@@ -48,6 +70,7 @@ impl Origin {
             capacity: 0,
             shape,
             dtype: dtype::of_code(code)?,
+            stored: None,
             ready: self.ready.clone(),
         })
     }
@@ -59,11 +82,26 @@ impl Origin {
             .collect()
     }
 
+    /// Tensors that travel in these types, where there is one.
+    fn narrowed(&self, given: Vec<Pair>, wires: Vec<Option<u8>>) -> PyResult<Vec<Tensor>> {
+        let wires = wires.into_iter().chain(std::iter::repeat(None));
+        let tensors = self.pairs(given)?.into_iter().zip(wires);
+        tensors.map(|(tensor, wire)| narrowed(tensor, wire)).collect()
+    }
+
     /// A tensor whose result is of a size that only the ranks together know; there may be room that is likely to be right.
     fn growing(&self, input: usize, room: Option<Room>, shape: Vec<u64>, code: u8) -> PyResult<Tensor> {
         let (output, capacity) = room.unwrap_or_default();
         Ok(Tensor { capacity, ..self.tensor(input, output, shape, code)? })
     }
+}
+
+/// A tensor that travels in the type of this code, if there is one.
+pub(crate) fn narrowed(tensor: Tensor, wire: Option<u8>) -> PyResult<Tensor> {
+    Ok(match wire {
+        Some(code) => Tensor { dtype: dtype::of_code(code)?, stored: Some(tensor.dtype), ..tensor },
+        None => tensor,
+    })
 }
 
 /// Input, output, shape and type code.
@@ -79,7 +117,7 @@ pub(crate) fn submit(process_set: u32, submission: Submission) -> PyResult<u64> 
 
 /// Reduces one tensor over the set; in place where both addresses are one.
 #[pyfunction]
-#[pyo3(signature = (process_set, name, input, output, shape, dtype, op, prescale, postscale, priority, awaited=false, stream=None))]
+#[pyo3(signature = (process_set, name, input, output, shape, dtype, op, prescale, postscale, priority, awaited=false, stream=None, wire=None))]
 pub(crate) fn enqueue_allreduce(
     process_set: u32,
     name: &str,
@@ -93,16 +131,18 @@ pub(crate) fn enqueue_allreduce(
     priority: i32,
     awaited: bool,
     stream: Option<u64>,
+    wire: Option<u8>,
 ) -> PyResult<u64> {
-    let origin = Origin::of(stream)?;
-    let what = Submission::new(Kind::Allreduce, name, vec![origin.tensor(input, output, shape, dtype)?]);
+    let origin = Origin::of(stream, process_set, Kind::Allreduce, name, 1)?;
+    let tensor = narrowed(origin.tensor(input, output, shape, dtype)?, wire)?;
+    let what = Submission::new(Kind::Allreduce, name, vec![tensor]);
     let (op, device) = (reduction(op)?, origin.device);
     submit(process_set, Submission { op, prescale, postscale, priority, device, awaited, ..what })
 }
 
-/// Reduces several tensors as one group.
+/// Reduces several tensors as one group. `wires` are the types that they travel in, tensor by tensor, or empty.
 #[pyfunction]
-#[pyo3(signature = (process_set, name, tensors, op, prescale, postscale, priority, awaited=false, stream=None))]
+#[pyo3(signature = (process_set, name, tensors, op, prescale, postscale, priority, awaited=false, stream=None, wires=Vec::new()))]
 pub(crate) fn enqueue_grouped_allreduce(
     process_set: u32,
     name: &str,
@@ -113,9 +153,10 @@ pub(crate) fn enqueue_grouped_allreduce(
     priority: i32,
     awaited: bool,
     stream: Option<u64>,
+    wires: Vec<Option<u8>>,
 ) -> PyResult<u64> {
-    let origin = Origin::of(stream)?;
-    let what = Submission::new(Kind::Allreduce, name, origin.pairs(tensors)?);
+    let origin = Origin::of(stream, process_set, Kind::Allreduce, name, tensors.len())?;
+    let what = Submission::new(Kind::Allreduce, name, origin.narrowed(tensors, wires)?);
     let (op, device, grouped) = (reduction(op)?, origin.device, true);
     submit(process_set, Submission { op, prescale, postscale, priority, device, grouped, awaited, ..what })
 }
@@ -132,7 +173,7 @@ pub(crate) fn enqueue_allgather(
     stream: Option<u64>,
     room: Vec<Room>,
 ) -> PyResult<u64> {
-    let origin = Origin::of(stream)?;
+    let origin = Origin::of(stream, process_set, Kind::Allgather, name, tensors.len())?;
     let rooms = room.into_iter().map(Some).chain(std::iter::repeat(None));
     let tensors = tensors
         .into_iter()
@@ -157,7 +198,7 @@ pub(crate) fn enqueue_broadcast(
     awaited: bool,
     stream: Option<u64>,
 ) -> PyResult<u64> {
-    let origin = Origin::of(stream)?;
+    let origin = Origin::of(stream, process_set, Kind::Broadcast, name, 1)?;
     let what = Submission::new(Kind::Broadcast, name, vec![origin.tensor(input, output, shape, dtype)?]);
     let root = usize::try_from(root_rank)
         .map_err(|_| PyValueError::new_err(format!("root_rank {root_rank} is not a rank of this job")))?;
@@ -178,7 +219,7 @@ pub(crate) fn enqueue_alltoall(
     stream: Option<u64>,
     room: Option<Room>,
 ) -> PyResult<u64> {
-    let origin = Origin::of(stream)?;
+    let origin = Origin::of(stream, process_set, Kind::Alltoall, name, 1)?;
     let what = Submission::new(Kind::Alltoall, name, vec![origin.growing(input, room, shape, dtype)?]);
     submit(process_set, Submission { splits, awaited, device: origin.device, ..what })
 }
@@ -197,7 +238,7 @@ pub(crate) fn enqueue_reducescatter(
     awaited: bool,
     stream: Option<u64>,
 ) -> PyResult<u64> {
-    let origin = Origin::of(stream)?;
+    let origin = Origin::of(stream, process_set, Kind::Reducescatter, name, tensors.len())?;
     let what = Submission::new(Kind::Reducescatter, name, origin.pairs(tensors)?);
     let (op, device) = (reduction(op)?, origin.device);
     submit(process_set, Submission { op, prescale, postscale, device, grouped, awaited, ..what })

@@ -13,6 +13,7 @@ use ronde_engine::{Device, Handle, Kind, Submission, Tensor};
 
 use crate::describe::CUDA;
 use crate::exchange::Exchange;
+use crate::operations::Called;
 use crate::{dtype, gpu, operations, pending};
 
 /// What tells a plain tensor: dense, contiguous, in the memory of the CPU or of the GPU in use, of a known type and of no class that
@@ -61,9 +62,9 @@ impl PlainTensors {
     }
 
     /// Reduces a tensor over the set, in place, and keeps it until somebody has waited; its operation is called
-    /// `allreduce.<name>`. None: the tensor is not plain, and nothing was done.
+    /// `allreduce.<name>`. On a GPU it may travel in a narrower type, `wire`. None: the tensor is not plain, and nothing was done.
     #[expect(clippy::too_many_arguments, reason = "as in `operations`")]
-    #[pyo3(signature = (tensor, name, op, prescale, postscale, process_set, priority, awaited))]
+    #[pyo3(signature = (tensor, name, op, prescale, postscale, process_set, priority, awaited, wire=None))]
     fn allreduce(
         &self,
         tensor: Bound<'_, PyAny>,
@@ -74,15 +75,20 @@ impl PlainTensors {
         process_set: u32,
         priority: i32,
         awaited: bool,
+        wire: Option<u8>,
     ) -> PyResult<Option<Handle>> {
         // A tensor that cannot be asked is not plain; the front will find out why.
         let Ok(Some(found)) = self.read(&tensor) else { return Ok(None) };
+        // Valid as it comes, so nothing is lost; the stable interface of Python 3.9 lends no text without a copy.
+        let name = ["allreduce.", &String::from_utf8_lossy(name.encode_utf8()?.as_bytes())].concat();
         let (device, stream, ready) = match found.gpu {
             None => (Device::Host, None, None),
             Some(number) => {
                 let Some(gpu) = gpu::current().filter(|gpu| gpu.ordinal() == number) else { return Ok(None) };
                 let stream = gpu::stream_on(tensor.py(), number)?;
-                (Device::Gpu, Some(stream), Some(gpu::record_on(&gpu, stream)?))
+                let called = Called { process_set, kind: Kind::Allreduce, name: &name, tensors: 1 };
+                let ready = gpu.record(stream).map_err(|failure| called.failed(&failure))?;
+                (Device::Gpu, Some(stream), Some(ready))
             }
         };
         let found = Tensor {
@@ -91,11 +97,11 @@ impl PlainTensors {
             capacity: 0,
             shape: found.shape,
             dtype: found.dtype,
+            stored: None,
             ready,
         };
+        let found = operations::narrowed(found, wire)?;
         let op = operations::reduction(op)?;
-        // Valid as it comes, so nothing is lost; the stable interface of Python 3.9 lends no text without a copy.
-        let name = ["allreduce.", &String::from_utf8_lossy(name.encode_utf8()?.as_bytes())].concat();
         let what = Submission::new(Kind::Allreduce, name, vec![found]);
         let what = Submission { op, prescale, postscale, priority, device, awaited, ..what };
         let handle = operations::submit(process_set, what)?;

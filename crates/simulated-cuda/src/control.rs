@@ -6,7 +6,7 @@ use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use crate::handles::lock;
 use crate::ranges::{self, Kind};
 use crate::status::{Code, NOT_INITIALIZED, SUCCESS};
-use crate::{context, device, driver, event, module, physical, stream};
+use crate::{capture, context, device, driver, event, module, physical, pool, stream};
 
 /// The controls of this process's driver, for one test at a time.
 ///
@@ -32,8 +32,10 @@ pub struct Live {
     pub streams: usize,
     /// Events.
     pub events: usize,
-    /// Device memory of `cuMemAlloc` and `cuMemAllocAsync`.
+    /// Device memory of `cuMemAlloc`, `cuMemAllocAsync` and `cuMemAllocFromPoolAsync`.
     pub allocations: usize,
+    /// Pools of `cuMemPoolCreate`.
+    pub pools: usize,
     /// Pinned host memory of `cuMemAllocHost`.
     pub pinned: usize,
     /// Ranges of `cuMemHostRegister`.
@@ -85,6 +87,7 @@ impl Simulation {
             streams: stream::count(),
             events: event::count(),
             allocations: ranges::count(Kind::Device),
+            pools: pool::count(),
             pinned: ranges::count(Kind::Pinned),
             registered: ranges::count(Kind::Registered),
             physical: physical::count(),
@@ -122,6 +125,16 @@ impl Simulation {
         resume();
     }
 
+    /// Says that somebody captures a stream into a graph from now on.
+    pub fn capture(&self, stream: u64) {
+        capture::begin(stream as usize);
+    }
+
+    /// Ends the capture; gives the name of the call that broke it, if one did.
+    pub fn end_capture(&self) -> Option<&'static str> {
+        capture::end()
+    }
+
     /// The error that a kernel or a copy ended a device with, if one did.
     pub fn fault(&self, device: usize) -> Option<u32> {
         context::fault(device)
@@ -132,6 +145,7 @@ impl Simulation {
 impl Drop for Simulation {
     fn drop(&mut self) {
         resume();
+        capture::end();
         for tally in lock(&TALLIES).values_mut() {
             tally.failures.clear();
         }
@@ -154,7 +168,9 @@ pub(crate) fn enter(name: &'static str) -> Option<Code> {
     let tally = tallies.entry(name).or_default();
     tally.calls += 1;
     let failure = tally.failures.pop_front();
-    failure.or_else(|| (!device::ready_for(name)).then_some(NOT_INITIALIZED))
+    failure
+        .or_else(|| (!device::ready_for(name)).then_some(NOT_INITIALIZED))
+        .or_else(|| capture::disturbed_by(name))
 }
 
 /// Waits while streams are held.

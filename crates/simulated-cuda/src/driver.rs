@@ -5,8 +5,11 @@ use std::ffi::{CStr, c_char, c_int, c_uchar, c_uint, c_ulonglong, c_void};
 use crate::handles::Handle;
 use crate::physical::{Access, Properties};
 use crate::pointer::{In, Out};
+use crate::pool::Properties as PoolProperties;
 use crate::status::{Code, Result, SUCCESS};
-use crate::{context, control, device, event, launch, memory, module, physical, status, stream, word};
+use crate::{
+    capture, context, control, device, event, launch, memory, module, physical, pool, status, stream, word,
+};
 
 /// The address of a function of the driver, or null if there is none of that name: what `dlsym` gives for
 /// `libcuda.so.1`.
@@ -68,6 +71,8 @@ functions! {
     cuStreamDestroy_v2(stream: Handle) => stream::destroy;
     cuStreamSynchronize(stream: Handle) => stream::synchronize;
     cuStreamQuery(stream: Handle) => stream::query;
+    cuStreamIsCapturing(stream: Handle, status: Out<c_uint>) => capture::is_capturing;
+    cuThreadExchangeStreamCaptureMode(mode: Out<c_uint>) => capture::exchange_mode;
     cuStreamWaitEvent(stream: Handle, event: Handle, flags: c_uint) => event::wait;
     cuStreamWaitValue32_v2(stream: Handle, address: Address, value: u32, flags: c_uint) => word::wait;
     cuStreamWriteValue32_v2(stream: Handle, address: Address, value: u32, flags: c_uint) => word::write;
@@ -82,6 +87,10 @@ functions! {
     cuMemAlloc_v2(address: Out<Address>, bytes: usize) => memory::allocate;
     cuMemFree_v2(address: Address) => memory::free;
     cuMemAllocAsync(address: Out<Address>, bytes: usize, stream: Handle) => memory::allocate_in_stream;
+    cuMemPoolCreate(pool: Out<Handle>, of: In<PoolProperties>) => pool::create;
+    cuMemPoolDestroy(pool: Handle) => pool::destroy;
+    cuMemPoolSetAttribute(pool: Handle, attribute: c_uint, value: In<u64>) => pool::set_attribute;
+    cuMemAllocFromPoolAsync(address: Out<Address>, bytes: usize, pool: Handle, stream: Handle) => pool::allocate;
     cuMemFreeAsync(address: Address, stream: Handle) => memory::free_in_stream;
     cuMemAllocHost_v2(address: Out<Address>, bytes: usize) => memory::allocate_pinned;
     cuMemFreeHost(address: Address) => memory::free_pinned;

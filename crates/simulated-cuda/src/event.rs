@@ -6,6 +6,7 @@
 use std::ffi::c_uint;
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 
+use crate::capture;
 use crate::context::{self, Device};
 use crate::handles::{Handle, Table, lock};
 use crate::pointer::Out;
@@ -65,6 +66,7 @@ pub(crate) fn destroy(event: Handle) -> Result {
 
 /// `cuEventRecord`
 pub(crate) fn record(event: Handle, stream: Handle) -> Result {
+    capture::join(stream, "cuEventRecord")?;
     let stream = stream::resolve(stream)?;
     let event = EVENTS.get(event)?;
     stream::same_device(&stream, event.device)?;
@@ -76,6 +78,7 @@ pub(crate) fn record(event: Handle, stream: Handle) -> Result {
 
 /// `cuStreamWaitEvent`
 pub(crate) fn wait(stream: Handle, event: Handle, flags: c_uint) -> Result {
+    capture::join(stream, "cuStreamWaitEvent")?;
     let stream = stream::resolve(stream)?;
     let event = EVENTS.get(event)?;
     demand(flags == 0)?;

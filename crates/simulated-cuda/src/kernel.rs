@@ -15,8 +15,8 @@ pub(crate) enum Kernel {
     Fill,
     /// `ronde_convert_{from}_{to}`
     Convert { from: DType, to: DType },
-    /// `ronde_fold_{dtype}_{fold}_{sources}`, with `_scaled` behind it or without
-    Fold { dtype: DType, fold: Fold, sources: usize, scaled: bool },
+    /// `ronde_fold_{dtype}_{fold}_{sources}`, with `_scaled` behind it or without, and then `_to_{to}` for a wider result
+    Fold { dtype: DType, to: DType, fold: Fold, sources: usize, scaled: bool },
 }
 
 /// Sources that a fold has at most.
@@ -30,18 +30,32 @@ impl Kernel {
             ["move"] => Some(Kernel::Move),
             ["fill"] => Some(Kernel::Fill),
             ["convert", from, to] => Some(Kernel::Convert { from: float(from)?, to: float(to)? }),
-            ["fold", dtype, fold, sources] => Kernel::fold(dtype, fold, sources, false),
-            ["fold", dtype, fold, sources, "scaled"] => Kernel::fold(dtype, fold, sources, true),
+            ["fold", dtype, fold, sources, ref rest @ ..] => {
+                let (scaled, rest) = match rest {
+                    ["scaled", rest @ ..] => (true, rest),
+                    rest => (false, rest),
+                };
+                match rest {
+                    [] => Kernel::fold(dtype, dtype, fold, sources, scaled),
+                    ["to", to] => {
+                        let (narrow, wide) = (float(dtype)?, float(to)?);
+                        (narrow.size() < wide.size())
+                            .then(|| Kernel::fold(dtype, to, fold, sources, scaled))?
+                    }
+                    _ => None,
+                }
+            }
             _ => None,
         }
     }
 
-    fn fold(dtype: &str, fold: &str, sources: &str, scaled: bool) -> Option<Kernel> {
+    fn fold(dtype: &str, to: &str, fold: &str, sources: &str, scaled: bool) -> Option<Kernel> {
         let folds = [Fold::Sum, Fold::Min, Fold::Max, Fold::Product];
         let fold = folds.into_iter().find(|known| known.to_string() == fold)?;
         let count = sources.parse().ok().filter(|count| (1..=MOST_SOURCES).contains(count))?;
         (count.to_string() == sources).then_some(Kernel::Fold {
             dtype: typed(dtype)?,
+            to: typed(to)?,
             fold,
             sources: count,
             scaled,
@@ -79,7 +93,23 @@ mod tests {
         );
         assert_eq!(
             Kernel::named("ronde_fold_int64_product_16_scaled"),
-            Some(Kernel::Fold { dtype: DType::I64, fold: Fold::Product, sources: 16, scaled: true })
+            Some(Kernel::Fold {
+                dtype: DType::I64,
+                to: DType::I64,
+                fold: Fold::Product,
+                sources: 16,
+                scaled: true
+            })
+        );
+        assert_eq!(
+            Kernel::named("ronde_fold_float16_sum_2_to_float32"),
+            Some(Kernel::Fold {
+                dtype: DType::F16,
+                to: DType::F32,
+                fold: Fold::Sum,
+                sources: 2,
+                scaled: false
+            })
         );
         assert_eq!(Kernel::named("ronde_fold_int64_product_16_scaled").map(Kernel::parameters), Some(20));
     }
@@ -96,6 +126,8 @@ mod tests {
             "ronde_fold_float32_sum_17",
             "ronde_fold_float32_mean_2",
             "ronde_fold_float32_sum_2_scaled_twice",
+            "ronde_fold_float16_sum_2_to_bfloat16",
+            "ronde_fold_float16_sum_2_to_float32_scaled",
         ] {
             assert_eq!(Kernel::named(name), None, "{name}");
         }

@@ -52,15 +52,15 @@ fn task(kernel: Kernel, words: &[u64]) -> Result<Task> {
         (Kernel::Convert { from, to }, &[factor]) => {
             Task::Convert { from, to, factor: f64::from_bits(factor) }
         }
-        (Kernel::Fold { dtype, fold, scaled: false, .. }, bases) => {
-            Task::Fold { plan: plan(dtype, fold, 1.0, 1.0, None)?, bases: bases.to_vec() }
+        (Kernel::Fold { dtype, to, fold, scaled: false, .. }, bases) => {
+            Task::Fold { plan: plan(dtype, fold, 1.0, 1.0, None)?, to, bases: bases.to_vec() }
         }
-        (Kernel::Fold { dtype, fold, scaled: true, .. }, [bases @ .., prescale, postscale, divide]) => {
+        (Kernel::Fold { dtype, to, fold, scaled: true, .. }, [bases @ .., prescale, postscale, divide]) => {
             // A divisor of 1 changes nothing but that sums of integers saturate, as they do in a scaled kernel.
             let sum = fold == Fold::Sum && dtype != DType::Bool;
             let divide = Some(*divide).filter(|divide| *divide != 1 || sum);
             let plan = plan(dtype, fold, f64::from_bits(*prescale), f64::from_bits(*postscale), divide)?;
-            Task::Fold { plan, bases: bases.to_vec() }
+            Task::Fold { plan, to, bases: bases.to_vec() }
         }
         (Kernel::Move, _) => Task::Move,
         _ => return Err(INVALID_VALUE),
@@ -79,7 +79,7 @@ mod tests {
     use crate::pointer::Out;
     use crate::status::{ILLEGAL_ADDRESS, INVALID_HANDLE, LAUNCH_FAILED, MISALIGNED_ADDRESS, NOT_READY};
     use crate::testing::{Desk, loaded, with_text};
-    use half::bf16;
+    use half::{bf16, f16};
     use ronde_collective::kernel::{self, Stage};
 
     /// Memory of the heap that is registered, so that all devices reach it.
@@ -202,6 +202,26 @@ mod tests {
         let back = [piece(to.at(0), from.at(0), 4)];
         assert_eq!(Loaded::new("ronde_convert_bfloat16_float32").run(&back, &[2.0_f64.to_bits()]), Ok(()));
         assert_eq!(from.0[..3], [1.5, -2.0, f32::NEG_INFINITY]);
+    }
+
+    #[test]
+    fn what_is_narrowed_is_rounded_before_it_is_scaled() {
+        let _desk = Desk::new();
+        // Between 2048 and 2050, which are neighbours as halves; three times the number itself would be 6147.
+        let (from, to) = (Known::new(&[2049.0_f32]), Known::new(&[f16::ZERO]));
+        let whole = [piece(from.at(0), to.at(0), 1)];
+        assert_eq!(Loaded::new("ronde_convert_float32_float16").run(&whole, &[3.0_f64.to_bits()]), Ok(()));
+        assert_eq!(to.0[0].to_f32(), 6144.0);
+    }
+
+    #[test]
+    fn a_fold_rounds_its_result_before_it_stores_it_wider() {
+        let _desk = Desk::new();
+        let (sources, result) = (Known::new(&[2048.0, 1.0].map(f16::from_f32)), Known::new(&[0.0_f32]));
+        let words = [sources.at(0), sources.at(1)];
+        let wider = Loaded::new("ronde_fold_float16_sum_2_to_float32");
+        assert_eq!(wider.run(&[piece(0, result.at(0), 1)], &words), Ok(()));
+        assert_eq!(result.0[0], 2048.0);
     }
 
     #[test]

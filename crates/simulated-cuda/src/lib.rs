@@ -16,7 +16,8 @@
 //! - Memory of `cuMemCreate` is a `memfd`, so that its descriptor can be mapped by other processes.
 //!
 //! What is left out: device addresses are host addresses; the default stream waits for no other stream; frees do
-//! not wait for work under way; there are no per-thread default streams and no kernels but ours.
+//! not wait for work under way; there are no per-thread default streams and no kernels but ours; nothing is captured into
+//! graphs, a test only says that a stream is ([`Simulation::capture`]).
 //!
 //! There is one driver a process, so there is one [`Simulation`] a process: a test that reads counters, makes
 //! calls fail or holds streams takes it and has the driver for itself until it is dropped.
@@ -26,6 +27,7 @@
 //! its subject names. `control` counts the calls and holds what tests ask for. `ranges` knows every address
 //! that belongs to the driver, `handles` everything else that is given out.
 
+mod capture;
 mod context;
 mod control;
 mod device;
@@ -39,6 +41,7 @@ mod module;
 mod physical;
 mod pieces;
 mod pointer;
+mod pool;
 mod ranges;
 mod status;
 mod stream;

@@ -27,6 +27,19 @@ pub(crate) struct Location {
     id: c_int,
 }
 
+impl Location {
+    /// The device that it is on.
+    pub(crate) fn device(self) -> Result<usize> {
+        demand(self.kind == DEVICE)?;
+        device::index(self.id)
+    }
+
+    #[cfg(test)]
+    pub(crate) fn of_device(id: c_int) -> Location {
+        Location { kind: DEVICE, id }
+    }
+}
+
 /// `CUmemAllocationProp`
 #[repr(C)]
 #[derive(Clone, Copy)]
@@ -95,11 +108,11 @@ fn is_whole(bytes: usize) -> bool {
 /// The device that properties name, if they are such as can be served.
 fn home(of: &In<Properties>) -> Result<usize> {
     let of = of.get(0)?;
-    demand(of.kind == PINNED && of.location.kind == DEVICE)?;
+    demand(of.kind == PINNED)?;
     if of.handles & !DESCRIPTOR != 0 {
         return Err(NOT_SUPPORTED);
     }
-    device::index(of.location.id)
+    of.location.device()
 }
 
 /// `cuMemGetAllocationGranularity`

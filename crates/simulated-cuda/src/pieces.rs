@@ -1,7 +1,7 @@
 //! What a kernel does to the pieces of its table, one thread block each.
 //!
 //! Folds are those of `ronde_collective::kernel`, so results have the bits of the CPU. Conversions follow the
-//! same rules: computed in `float64` if either type is that, otherwise in `float32`, and rounded once.
+//! same rules: an element is rounded to its new type, to 16 bits by way of `float32`, and scaled there.
 
 use half::{bf16, f16};
 use ronde_collective::kernel::{self, FoldPlan, Stage};
@@ -25,7 +25,7 @@ pub(crate) enum Task {
     Move,
     Fill { pattern: u64 },
     Convert { from: DType, to: DType, factor: f64 },
-    Fold { plan: FoldPlan, bases: Vec<u64> },
+    Fold { plan: FoldPlan, to: DType, bases: Vec<u64> },
 }
 
 /// Some bytes that a block touches, and the size of what lies there.
@@ -108,16 +108,30 @@ impl Task {
                     };
                 }
             }
-            Task::Fold { plan, bases } => {
+            Task::Fold { plan, to: to_type, bases } => {
                 let size = plan.dtype().size();
-                let to = Span::new(piece.b, piece.n, size)?;
+                let to = Span::new(piece.b, piece.n, to_type.size())?;
                 let places = bases.iter().map(|base| Span::new(base.wrapping_add(piece.a), piece.n, size));
                 let places = places.collect::<Result<Vec<Span>>>()?;
                 check(device, &places, to)?;
                 let sources: Vec<*const u8> = places.iter().map(|place| place.start as *const u8).collect();
-                // SAFETY: all were checked, and the result is exactly one of the sources or apart from them.
+                let (dtype, count) = (plan.dtype(), to.bytes / to.size);
+                if *to_type == dtype {
+                    // SAFETY: all were checked, and the result is exactly one of the sources or apart from them.
+                    unsafe {
+                        kernel::fold(plan, Stage::COMPLETE, to.start as *mut u8, None, &sources, count)
+                    };
+                    return Ok(());
+                }
+                // Words, so that elements of any type are aligned.
+                let mut narrow = vec![0_u64; (count * size).div_ceil(8)];
+                // SAFETY: as above, and there is room for so many elements.
                 unsafe {
-                    kernel::fold(plan, Stage::COMPLETE, to.start as *mut u8, None, &sources, to.bytes / size);
+                    kernel::fold(plan, Stage::COMPLETE, narrow.as_mut_ptr().cast(), None, &sources, count);
+                    for at in 0..count {
+                        let from = narrow.as_ptr() as usize + at * size;
+                        convert(dtype, *to_type, 1.0, from, to.start + at * to.size);
+                    }
                 }
             }
         }
@@ -134,7 +148,7 @@ fn check(device: &Device, from: &[Span], to: Span) -> Result {
     Ok(())
 }
 
-/// One element.
+/// One element: rounded to its new type, and then scaled there.
 ///
 /// # Safety
 /// The addresses must be valid and aligned for an element of their type.
@@ -148,29 +162,31 @@ unsafe fn convert(from: DType, to: DType, factor: f64, source: usize, target: us
             _ => (source as *const f64).read(),
         }
     };
-    let product = if from == DType::F64 || to == DType::F64 {
-        value * factor
-    } else {
-        // Both are singles in truth, so this is the product of singles.
-        f64::from(value as f32 * factor as f32)
+    let rounded = match to {
+        DType::F16 => f16::from_bits(round_half(value as f32)).to_f64(),
+        DType::BF16 => bf16::from_bits(round_brain(value as f32)).to_f64(),
+        DType::F32 => f64::from(f32::from_bits(round_single(value))),
+        _ => value,
     };
+    // All but doubles are singles in truth, so this is the product of singles.
+    let product = if to == DType::F64 { rounded * factor } else { f64::from(rounded as f32 * factor as f32) };
     // SAFETY: passed on to the caller.
     unsafe {
         match to {
-            DType::F16 => (target as *mut u16).write(round_half(product)),
-            DType::BF16 => (target as *mut u16).write(round_brain(product)),
+            DType::F16 => (target as *mut u16).write(round_half(product as f32)),
+            DType::BF16 => (target as *mut u16).write(round_brain(product as f32)),
             DType::F32 => (target as *mut u32).write(round_single(product)),
             _ => (target as *mut u64).write(round_double(product)),
         }
     }
 }
 
-fn round_half(value: f64) -> u16 {
-    if value.is_nan() { 0x7e00 } else { f16::from_f32(to_odd(value)).to_bits() }
+fn round_half(value: f32) -> u16 {
+    if value.is_nan() { 0x7e00 } else { f16::from_f32(value).to_bits() }
 }
 
-fn round_brain(value: f64) -> u16 {
-    if value.is_nan() { 0x7fc0 } else { bf16::from_f32(to_odd(value)).to_bits() }
+fn round_brain(value: f32) -> u16 {
+    if value.is_nan() { 0x7fc0 } else { bf16::from_f32(value).to_bits() }
 }
 
 fn round_single(value: f64) -> u32 {
@@ -181,44 +197,34 @@ fn round_double(value: f64) -> u64 {
     if value.is_nan() { 0x7ff8 << 48 } else { value.to_bits() }
 }
 
-/// A single from which a half is rounded as if from `value` itself: of the two singles around it, the one whose last
-/// bit is set, so that it never looks like a tie that `value` is not.
-fn to_odd(value: f64) -> f32 {
-    let near = value as f32;
-    let (bits, back) = (near.to_bits(), f64::from(near));
-    if back == value || bits & 1 == 1 {
-        near
-    } else if back.abs() > value.abs() {
-        f32::from_bits(bits - 1)
-    } else {
-        f32::from_bits(bits + 1)
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
+    fn converted(value: f64, to: DType) -> f64 {
+        let mut result = 0_u16;
+        // SAFETY: both are elements of their type.
+        unsafe { convert(DType::F64, to, 1.0, &raw const value as usize, &raw mut result as usize) };
+        if to == DType::F16 { f16::from_bits(result).to_f64() } else { bf16::from_bits(result).to_f64() }
+    }
+
     #[test]
-    fn halves_are_rounded_once() {
+    fn doubles_become_halves_by_way_of_singles() {
         // Just above the tie between 1 and the next half. A single takes it for the tie, which goes to 1.
-        let above = 1.0 + f64::powi(2.0, -11) + f64::powi(2.0, -40);
-        assert_eq!(f16::from_bits(round_half(above)).to_f64(), 1.0 + f64::powi(2.0, -10));
-        assert_eq!(round_half(-above), round_half(above) | 0x8000);
-        let above = 1.0 + f64::powi(2.0, -8) + f64::powi(2.0, -40);
-        assert_eq!(bf16::from_bits(round_brain(above)).to_f64(), 1.0 + f64::powi(2.0, -7));
-        assert_eq!(f16::from_bits(round_half(f64::MAX)), f16::INFINITY);
-        assert_eq!(f16::from_bits(round_half(65519.0)), f16::MAX);
-        assert_eq!(round_half(-1e-300), 0x8000);
-        assert_eq!(round_half(f64::NAN), 0x7e00);
+        assert_eq!(converted(1.0 + f64::powi(2.0, -11) + f64::powi(2.0, -40), DType::F16), 1.0);
+        assert_eq!(converted(1.0 + f64::powi(2.0, -8) + f64::powi(2.0, -40), DType::BF16), 1.0);
+        assert_eq!(converted(f64::MAX, DType::F16), f64::INFINITY);
+        assert_eq!(converted(65519.0, DType::F16), f16::MAX.to_f64());
+        assert!(converted(-1e-300, DType::F16).is_sign_negative());
+        assert!(converted(f64::NAN, DType::BF16).is_nan());
     }
 
     #[test]
     fn every_half_comes_back_from_all_types() {
         for bits in 0..=u16::MAX {
             for (half, round) in [
-                (f64::from(f16::from_bits(bits)), round_half as fn(f64) -> u16),
-                (f64::from(bf16::from_bits(bits)), round_brain),
+                (f16::from_bits(bits).to_f32(), round_half as fn(f32) -> u16),
+                (bf16::from_bits(bits).to_f32(), round_brain),
             ] {
                 assert!(half.is_nan() || round(half) == bits, "{bits:#x}");
             }

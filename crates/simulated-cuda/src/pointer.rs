@@ -36,6 +36,15 @@ impl<T> Out<T> {
         let _ = self.put(value);
     }
 
+    /// Stores a result where an argument was.
+    pub(crate) fn exchange(self, with: impl FnOnce(T) -> Result<T>) -> Result
+    where
+        T: Copy,
+    {
+        let argument = In(self.0.cast_const()).get(0)?;
+        self.put(with(argument)?)
+    }
+
     /// Stores several results in a row.
     pub(crate) fn put_all(self, values: &[T]) -> Result
     where

@@ -19,9 +19,9 @@ macro_rules! function {
 const NAMES: &str = "cuInit cuDriverGetVersion cuDeviceGetCount cuDeviceGet cuDeviceGetName cuDeviceGetUuid_v2 \
     cuDeviceGetAttribute cuDevicePrimaryCtxRetain cuDevicePrimaryCtxRelease_v2 cuCtxPushCurrent_v2 \
     cuCtxPopCurrent_v2 cuCtxGetStreamPriorityRange cuStreamCreateWithPriority cuStreamDestroy_v2 \
-    cuStreamSynchronize cuStreamQuery cuStreamWaitEvent cuStreamWaitValue32_v2 cuStreamWriteValue32_v2 \
+    cuStreamSynchronize cuStreamQuery cuStreamIsCapturing cuThreadExchangeStreamCaptureMode cuStreamWaitEvent cuStreamWaitValue32_v2 cuStreamWriteValue32_v2 \
     cuEventCreate cuEventDestroy_v2 cuEventRecord cuEventQuery cuEventSynchronize cuMemAlloc_v2 cuMemFree_v2 \
-    cuMemAllocAsync cuMemFreeAsync cuMemAllocHost_v2 cuMemFreeHost cuMemHostRegister_v2 cuMemHostUnregister \
+    cuMemAllocAsync cuMemPoolCreate cuMemPoolDestroy cuMemPoolSetAttribute cuMemAllocFromPoolAsync cuMemFreeAsync cuMemAllocHost_v2 cuMemFreeHost cuMemHostRegister_v2 cuMemHostUnregister \
     cuMemHostGetDevicePointer_v2 cuMemcpyHtoDAsync_v2 cuMemcpyDtoHAsync_v2 cuMemcpyDtoDAsync_v2 cuMemsetD8Async \
     cuMemGetInfo_v2 cuMemCreate cuMemRelease cuMemAddressReserve cuMemAddressFree cuMemMap cuMemUnmap \
     cuMemSetAccess cuMemGetAllocationGranularity cuMemExportToShareableHandle cuMemImportFromShareableHandle \

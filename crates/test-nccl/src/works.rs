@@ -282,7 +282,7 @@ impl Works {
         reduction: &Reduction,
     ) -> Result<()> {
         let scaled = !reduction.is_plain();
-        let kernel = Kernel::Fold { dtype, fold: reduction.fold, sources: slots.len(), scaled };
+        let kernel = Kernel::Fold { dtype, to: dtype, fold: reduction.fold, sources: slots.len(), scaled };
         let mut words = slots.to_vec();
         if scaled {
             let divide = if reduction.average { slots.len() as u64 } else { 1 };

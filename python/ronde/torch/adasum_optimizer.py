@@ -15,7 +15,7 @@ from torch import Tensor
 from ronde._collectives import Adasum
 from ronde.process_sets import global_process_set
 from ronde.torch import ops
-from ronde.torch.compression import Compression
+from ronde.torch.compression import Compression, Undo, pack
 from ronde.torch.handles import forget, synchronize_all
 from ronde.torch.hooked_optimizer import HookedOptimizer
 
@@ -31,8 +31,8 @@ class _DistributedAdasumOptimizer(HookedOptimizer):
         super().__init__(params)
         self._compression = compression
         self.op = Adasum
-        # Old value, handle and context of the compression, for each delta under way.
-        self._flights: dict[Tensor, tuple[Tensor, int, Any]] = {}
+        # Old value, handle and what undoes the compression, for each delta under way.
+        self._flights: dict[Tensor, tuple[Tensor, int, Undo]] = {}
         self._attach(named_parameters, backward_passes_per_step, global_process_set)
 
     def synchronize(self) -> None:
@@ -56,8 +56,8 @@ class _DistributedAdasumOptimizer(HookedOptimizer):
             # Also where ranks disagree: the next step starts afresh.
             self._start_counting()
             deltas = synchronize_all(handle for _, handle, _ in flights.values())
-            for (parameter, (before, _, context)), delta in zip(flights.items(), deltas):
-                parameter.copy_(before.add_(self._compression.decompress(delta, context)))
+            for (parameter, (before, _, undo)), delta in zip(flights.items(), deltas):
+                parameter.copy_(before.add_(undo(delta)))
         return loss
 
     step.hooked = True  # type: ignore[attr-defined]
@@ -84,11 +84,10 @@ class _DistributedAdasumOptimizer(HookedOptimizer):
         before = parameter.detach().clone(memory_format=torch.contiguous_format)
         self._step_alone(parameter)
         delta = parameter.detach() - before
-        tensor, context = self._compression.compress(delta)
-        handle = ops.start_allreduce(
-            tensor, True, self._name_of(parameter), Adasum, 1.0, 1.0, self.process_set, self._places[parameter]
-        )
-        self._flights[parameter] = (before, handle, context)
+        tensor, undo, wire = pack(self._compression, delta)
+        name, place = self._name_of(parameter), self._places[parameter]
+        handle = ops.start_allreduce(tensor, True, name, Adasum, 1.0, 1.0, self.process_set, place, wire=wire)
+        self._flights[parameter] = (before, handle, undo)
 
     def _step_alone(self, parameter: Tensor) -> None:
         """Run the wrapped optimizer as if it had this parameter only."""

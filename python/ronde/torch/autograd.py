@@ -17,7 +17,7 @@ from ronde._collectives import Average, Sum
 from ronde.process_sets import ProcessSet, global_process_set
 from ronde.torch import ops
 from ronde.torch.arguments import reduction
-from ronde.torch.compression import Compression, Compressor
+from ronde.torch.compression import Compression, Compressor, pack_all, wire_of
 from ronde.torch.handles import synchronize
 
 __all__ = [
@@ -54,10 +54,9 @@ def allreduce(
     [1.0, 2.0]
     """
     op = reduction(op, average, process_set)
-    packed, context = compression.compress(tensor)
-    arguments = (name, op, prescale_factor, postscale_factor, process_set)
-    result = _Allreduce.apply(packed, *arguments) if _tracked([packed]) else _allreduce(packed, *arguments)
-    return compression.decompress(result, context)
+    (packed,), (undo,), left = pack_all(compression, [tensor])
+    arguments = (name, op, prescale_factor, postscale_factor, process_set, left)
+    return undo(_Allreduce.apply(packed, *arguments) if _tracked([packed]) else _allreduce(packed, *arguments))
 
 
 def grouped_allreduce(
@@ -72,13 +71,13 @@ def grouped_allreduce(
 ) -> list[Tensor]:
     """Reduce several tensors together and return the results as a list."""
     op = reduction(op, average, process_set)
-    packed, contexts = _compress_all(compression, tensors)
-    arguments = (name, op, prescale_factor, postscale_factor, process_set)
+    packed, undos, left = pack_all(compression, tensors)
+    arguments = (name, op, prescale_factor, postscale_factor, process_set, left)
     if _tracked(packed):
         results = _GroupedAllreduce.apply(*arguments, *packed)
     else:
-        results = synchronize(ops.start_grouped_allreduce(packed, False, *arguments))
-    return [compression.decompress(result, context) for result, context in zip(results, contexts)]
+        results = _grouped_allreduce(packed, *arguments)
+    return [undo(result) for undo, result in zip(undos, results)]
 
 
 def allgather(tensor: Tensor, name: str | None = None, process_set: ProcessSet = global_process_set) -> Tensor:
@@ -188,7 +187,7 @@ def grouped_reducescatter(
 
 
 class _Allreduce(torch.autograd.Function):
-    """Gradients are reduced as the tensor was."""
+    """Gradients are reduced as the tensor was, and travel as it did."""
 
     @staticmethod
     def forward(ctx: Any, tensor: Tensor, *arguments: Any) -> Tensor:
@@ -197,38 +196,47 @@ class _Allreduce(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, gradient: Tensor) -> Any:
-        name, op, prescale, postscale, process_set = ctx.arguments
+        name, op, prescale, postscale, process_set, compression = ctx.arguments
         reduced = allreduce(
             gradient,
             name=_backward(name),
+            compression=compression,
             op=op,
             prescale_factor=prescale,
             postscale_factor=postscale,
             process_set=process_set,
         )
-        return (reduced, *[None] * 5)
+        return (reduced, *[None] * 6)
 
 
 class _GroupedAllreduce(torch.autograd.Function):
     @staticmethod
     def forward(
-        ctx: Any, name: str | None, op: int, prescale: float, postscale: float, process_set: Any, *tensors: Any
+        ctx: Any,
+        name: str | None,
+        op: int,
+        prescale: float,
+        postscale: float,
+        process_set: Any,
+        compression: Any,
+        *tensors: Any,
     ) -> Any:
-        ctx.arguments = (name, op, prescale, postscale, process_set)
-        return synchronize(ops.start_grouped_allreduce(tensors, False, *ctx.arguments))
+        ctx.arguments = (name, op, prescale, postscale, process_set, compression)
+        return _grouped_allreduce(tensors, *ctx.arguments)
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> Any:
-        name, op, prescale, postscale, process_set = ctx.arguments
+        name, op, prescale, postscale, process_set, compression = ctx.arguments
         reduced = grouped_allreduce(
             gradients,
             name=_backward(name),
+            compression=compression,
             op=op,
             prescale_factor=prescale,
             postscale_factor=postscale,
             process_set=process_set,
         )
-        return (*[None] * 5, *reduced)
+        return (*[None] * 6, *reduced)
 
 
 class _Allgather(torch.autograd.Function):
@@ -328,10 +336,31 @@ class _GroupedReducescatter(torch.autograd.Function):
 
 
 def _allreduce(
-    tensor: Tensor, name: str | None, op: int, prescale: float, postscale: float, process_set: ProcessSet
+    tensor: Tensor,
+    name: str | None,
+    op: int,
+    prescale: float,
+    postscale: float,
+    process_set: ProcessSet,
+    compression: Any,
 ) -> Tensor:
-    handle = ops.start_allreduce(tensor, False, name, op, prescale, postscale, process_set, awaited=True)
-    return synchronize(handle)
+    wire = wire_of(compression, tensor)
+    arguments = (name, op, prescale, postscale, process_set)
+    return synchronize(ops.start_allreduce(tensor, False, *arguments, awaited=True, wire=wire))
+
+
+def _grouped_allreduce(
+    tensors: Sequence[Tensor],
+    name: str | None,
+    op: int,
+    prescale: float,
+    postscale: float,
+    process_set: ProcessSet,
+    compression: Any,
+) -> Any:
+    wires = [wire_of(compression, tensor) for tensor in tensors]
+    arguments = (name, op, prescale, postscale, process_set)
+    return synchronize(ops.start_grouped_allreduce(tensors, False, *arguments, wires=wires))
 
 
 def _tracked(tensors: Sequence[Tensor]) -> bool:

@@ -20,7 +20,7 @@ from ronde._build import split_list
 from ronde._collectives import Average
 from ronde.process_sets import ProcessSet, global_process_set
 from ronde.torch import ops
-from ronde.torch.compression import Compression
+from ronde.torch.compression import Compression, Undo, pack
 from ronde.torch.handles import forget, synchronize
 from ronde.torch.hooked_optimizer import HookedOptimizer
 from ronde.torch.sparse import sparse_allreduce_async
@@ -46,8 +46,8 @@ class _Flight:
 
     def __init__(self) -> None:
         self.handle: int | None = None
-        # Parameter, context of the compression, and whether the result is to be sparse (its sparse dimensions).
-        self.dense: list[tuple[Tensor, Any, int]] = []
+        # Parameter, what undoes the compression, and whether the result is to be sparse (its sparse dimensions).
+        self.dense: list[tuple[Tensor, Undo, int]] = []
         self.sparse: list[tuple[Tensor, Callable[[], Tensor]]] = []
 
 
@@ -211,25 +211,26 @@ class _DistributedOptimizer(HookedOptimizer):
     def _send(self, bucket: _Bucket) -> None:
         """Start the exchange of a bucket's gradients."""
         flight = _Flight()
-        packed = []
+        packed, wires = [], []
         for parameter in bucket.parameters:
             gradient = self._gradient_to_send(parameter)
             if gradient.is_sparse:
                 wait = sparse_allreduce_async(gradient, self._name_of(parameter), self.op, self.process_set)
                 flight.sparse.append((parameter, wait))
             else:
-                tensor, context = self._compression.compress(gradient)
+                tensor, undo, wire = pack(self._compression, gradient)
                 packed.append(tensor)
+                wires.append(wire)
                 sparse_dims = self._sparse_dims.get(parameter, 0)
-                flight.dense.append((parameter, context, sparse_dims))
+                flight.dense.append((parameter, undo, sparse_dims))
         if packed:
             first = bucket.parameters[0]
             arguments = (True, self._name_of(first), self.op, *self._factors(), self.process_set)
             place = self._places[first]
             if len(packed) == 1:
-                flight.handle = ops.start_allreduce(packed[0], *arguments, place)
+                flight.handle = ops.start_allreduce(packed[0], *arguments, place, wire=wires[0])
             else:
-                flight.handle = ops.start_grouped_allreduce(packed, *arguments, place)
+                flight.handle = ops.start_grouped_allreduce(packed, *arguments, place, wires)
         bucket.flight = flight
         self._in_flight += 1
 
@@ -270,8 +271,8 @@ class _DistributedOptimizer(HookedOptimizer):
         if flight.handle is not None:
             outputs = synchronize(flight.handle)
             outputs = [outputs] if isinstance(outputs, Tensor) else outputs
-            for (parameter, context, sparse_dims), output in zip(flight.dense, outputs):
-                result = self._compression.decompress(output, context)
+            for (parameter, undo, sparse_dims), output in zip(flight.dense, outputs):
+                result = undo(output)
                 if sparse_dims:
                     parameter.grad = result.to_sparse(sparse_dims)
                 elif parameter.grad is None:

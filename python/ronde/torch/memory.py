@@ -19,13 +19,14 @@ from torch import Tensor
 
 from ronde import _core
 
-__all__ = ["CODES", "PLAIN", "back_to", "code_of", "prefer", "reachable", "room_for", "stream_of", "wrap"]
+__all__ = ["CODES", "PLAIN", "back_to", "code_of", "narrows", "prefer", "reachable", "room_for", "stream_of", "wrap"]
 
 # The element types of PyTorch that the engine has as well; those that PyTorch itself lacks in some versions are left
 # out by `hasattr`.
 CODES: dict[Any, int] = {getattr(torch, name): code for code, name in enumerate(_core.DTYPES) if hasattr(torch, name)}
 
 _strided = torch.strided
+_WIDE = (torch.float32, torch.float64)
 
 # Starts operations on tensors for which `reachable` would do nothing, faster than one could find that out here.
 PLAIN = _core.PlainTensors([torch.Tensor, torch.nn.Parameter], _strided, list(CODES.items()))
@@ -50,6 +51,11 @@ def reachable(tensor: Tensor) -> Tensor:
     else:
         near = tensor.detach().cpu()
     return near if near.is_contiguous() else near.detach().contiguous()
+
+
+def narrows(tensor: Tensor) -> bool:
+    """Tell whether the engine can send a tensor in 16 bits by itself: floats of more, in the memory of a GPU."""
+    return tensor.is_cuda and _has_cuda and tensor.dtype in _WIDE and tensor.layout is _strided
 
 
 def stream_of(source: Tensor) -> int | None:

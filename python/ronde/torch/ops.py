@@ -287,13 +287,17 @@ def start_allreduce(
     process_set: ProcessSet,
     priority: int = 0,
     awaited: bool = False,
+    wire: int | None = None,
 ) -> int:
-    """Start an allreduce; what has a low ``priority`` is wanted early, what is ``awaited`` is waited for right away."""
+    """Start an allreduce; what has a low ``priority`` is wanted early, what is ``awaited`` is waited for right away.
+
+    ``wire`` is the type to send it in, as :func:`ronde.torch.compression.wire_of` says.
+    """
     if name is None:
         name = f"noname.{next(process_set.unnamed)}"
     number = process_set.process_set_id
     if in_place and number is not None:
-        started = _allreduce_plain(tensor, name, op, prescale, postscale, number, priority, awaited)
+        started = _allreduce_plain(tensor, name, op, prescale, postscale, number, priority, awaited, wire)
         if started is not None:
             return started
     key = "allreduce." + name
@@ -314,6 +318,7 @@ def start_allreduce(
         priority,
         awaited,
         stream,
+        wire,
     )
     if source is tensor:
         return keep(handle, output, None, source, stream)
@@ -329,8 +334,12 @@ def start_grouped_allreduce(
     postscale: float,
     process_set: ProcessSet,
     priority: int = 0,
+    wires: Sequence[int | None] = (),
 ) -> int:
-    """Start an allreduce of several tensors; what has a low ``priority`` is wanted early."""
+    """Start an allreduce of several tensors; what has a low ``priority`` is wanted early.
+
+    ``wires`` are the types to send them in, one a tensor; without it, all are sent as they are.
+    """
     key = key_of("grouped_allreduce", name, process_set)
     tensors = same_device(tensors)
     entries, outputs, sources = [], [], []
@@ -341,7 +350,9 @@ def start_grouped_allreduce(
         outputs.append(output)
         sources.append(source)
     number, stream = number_of(process_set), stream_of(sources[0])
-    handle = _core.enqueue_grouped_allreduce(number, key, entries, op, prescale, postscale, priority, False, stream)
+    handle = _core.enqueue_grouped_allreduce(
+        number, key, entries, op, prescale, postscale, priority, False, stream, wires
+    )
     return keep(handle, (tensors, tuple(outputs)), _put_back_group if in_place else _returned_tuple, sources, stream)
 
 

@@ -1,8 +1,9 @@
-//! `ronde_convert_…`: floats of one type as floats of another, times a factor.
+//! `ronde_convert_…`: floats of one type as floats of another, which are then scaled.
 //!
-//! Computed in `float64` if either type is that, otherwise in `float32`, to which the factor is then rounded first. The
-//! result is rounded once, whatever the two types are. A vector holds as many elements as fill 16 bytes of the wider
-//! type, and is that much shorter on the side of the narrower one.
+//! An element is rounded to the other type, with the bits of a framework's cast; and then the product with the factor is,
+//! as if a second kernel had scaled what this one has made. The product is computed in `float64` if the other type is
+//! that, otherwise in `float32`, to which the factor is then rounded first. A vector holds as many elements as fill 16
+//! bytes of the wider type, and is that much shorter on the side of the narrower one.
 
 use ronde_collective::types::DType;
 
@@ -19,12 +20,19 @@ pub(super) fn write(from: DType, to: DType) -> Writer {
     let w = &mut writer;
     let table = w.param("u64");
     let factor = w.param("f64");
-    let precision = if from == DType::F64 { Precision::Double } else { Precision::of(to) };
+    let precision = Precision::of(to);
     let factor = w.read(factor);
     let factor = precision.factor(w, factor);
     let piece = Piece::read(w, table);
+    let is_exact = from == to || super::widens(from, to);
     let convert = |w: &mut Writer, stored: Reg| {
-        let number = precision.widen(w, from, stored);
+        let number = if is_exact {
+            precision.widen(w, from, stored)
+        } else {
+            let wide = Precision::of(from).widen(w, from, stored);
+            let rounded = Precision::of(from).round(w, to, wide);
+            precision.widen(w, to, rounded)
+        };
         let product = precision.multiply(w, number, factor);
         precision.round(w, to, product)
     };

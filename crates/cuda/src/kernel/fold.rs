@@ -3,12 +3,14 @@
 //! A thread loads its vectors of all sources before it computes with any, so that enough of memory is on its way at
 //! once, and stores each result as soon as it is there. With many sources it takes fewer vectors a round: what counts is
 //! how much is being loaded, and registers hold no more than that. A thread has read all it needs of an element before
-//! it writes that element, so the result may lie where a source is.
+//! it writes that element, so the result may lie where a source is. Where the result is stored in a wider type, a vector
+//! is as long as 16 bytes of that, and loads are that much shorter.
 
 use ronde_collective::kernel::Fold;
 use ronde_collective::types::DType;
 
 use super::element::{Arithmetic, Terms, Value};
+use super::float::Precision;
 use super::lanes::{self, Words};
 use super::sweep::{self, Body, Piece, Vector};
 use super::writer::{Param, Reg, Width, Writer};
@@ -23,14 +25,17 @@ const MOST_UNROLL: usize = 4;
 /// The entry, written on this page from top to bottom.
 struct FoldKernel {
     dtype: DType,
+    to: DType,
     fold: Fold,
+    /// Units of a vector.
+    lanes: usize,
     arithmetic: Arithmetic,
     bases: Vec<Param>,
     terms: Option<Terms>,
     piece: Piece,
 }
 
-pub(super) fn write(dtype: DType, fold: Fold, sources: usize, scaled: bool) -> Writer {
+pub(super) fn write(dtype: DType, to: DType, fold: Fold, sources: usize, scaled: bool) -> Writer {
     // With more sources than usual a thread needs more registers, and fewer threads keep memory as busy.
     let mut writer = Writer::new(if sources > IN_FLIGHT { 2 } else { 4 });
     let w = &mut writer;
@@ -40,10 +45,10 @@ pub(super) fn write(dtype: DType, fold: Fold, sources: usize, scaled: bool) -> W
     let terms = scaled.then(|| ["f64", "f64", "u64"].map(|kind| w.param(kind)));
     let terms = terms.map(|params| arithmetic.terms(w, params));
     let piece = Piece::read(w, table);
-    let kernel = FoldKernel { dtype, fold, arithmetic, bases, terms, piece };
+    let lanes = (arithmetic.vector_bytes() / dtype.size()).min(16 / to.size());
+    let kernel = FoldKernel { dtype, to, fold, lanes, arithmetic, bases, terms, piece };
 
-    let lanes = arithmetic.vector_bytes() / dtype.size();
-    let body = Body::find(w, piece.n, lanes, (piece.b, dtype.size()), |w| {
+    let body = Body::find(w, piece.n, lanes, (piece.b, to.size()), |w| {
         (0..sources).map(|source| (kernel.source(w, source, piece.a), dtype.size())).collect()
     });
     body.each_vector(w, kernel.unroll(), |w, at, vectors| kernel.round(w, at, vectors));
@@ -66,9 +71,9 @@ impl FoldKernel {
 
     /// One round of a thread.
     fn round(&self, w: &mut Writer, at: Reg, vectors: &[Vector]) {
-        let (size, bytes) = (self.dtype.size(), self.arithmetic.vector_bytes());
+        let (size, bytes) = (self.dtype.size(), self.lanes * self.dtype.size());
         let offset = sweep::address(w, self.piece.a, at, size);
-        let to = sweep::address(w, self.piece.b, at, size);
+        let to = sweep::address(w, self.piece.b, at, self.to.size());
         let loaded: Vec<Vec<Words>> = (0..self.bases.len())
             .map(|source| {
                 let from = self.source(w, source, offset);
@@ -83,16 +88,15 @@ impl FoldKernel {
                 self.take(w, &mut results, &elements);
             }
             let elements = self.finish(w, &mut results);
-            let words = Words::of(w, self.arithmetic.lane(), &elements);
-            words.store(w, vector.only, to, vector.later * size);
+            let words = Words::of(w, self.stored_lane(), &elements);
+            words.store(w, vector.only, to, vector.later * self.to.size());
         }
     }
 
     /// One element outside of the body.
     fn single(&self, w: &mut Writer, at: Reg) {
-        let size = self.dtype.size();
-        let offset = sweep::address(w, self.piece.a, at, size);
-        let to = sweep::address(w, self.piece.b, at, size);
+        let offset = sweep::address(w, self.piece.a, at, self.dtype.size());
+        let to = sweep::address(w, self.piece.b, at, self.to.size());
         let mut result = Vec::new();
         for source in 0..self.bases.len() {
             let from = self.source(w, source, offset);
@@ -100,7 +104,7 @@ impl FoldKernel {
             self.take(w, &mut result, &[element]);
         }
         for element in self.finish(w, &mut result) {
-            lanes::store(w, self.dtype, to, element);
+            lanes::store(w, self.to, to, element);
         }
     }
 
@@ -125,6 +129,21 @@ impl FoldKernel {
         if let Some(terms) = &self.terms {
             self.arithmetic.finish(w, self.fold, terms, results);
         }
-        results.iter().map(|&value| self.arithmetic.round(w, value)).collect()
+        let rounded: Vec<Reg> = results.iter().map(|&value| self.arithmetic.round(w, value)).collect();
+        if self.to == self.dtype {
+            return rounded;
+        }
+        let precision = Precision::of(self.to);
+        let widened = |element: &Reg| {
+            let number = precision.widen(w, self.dtype, *element);
+            // Exact, but for the bits of a NaN.
+            precision.round(w, self.to, number)
+        };
+        rounded.iter().map(widened).collect()
+    }
+
+    /// What a vector of results is put together from.
+    fn stored_lane(&self) -> DType {
+        if self.to == self.dtype { self.arithmetic.lane() } else { self.to }
     }
 }

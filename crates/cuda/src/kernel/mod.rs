@@ -13,11 +13,12 @@
 //! |---|---|---|
 //! | [`Move`](Kernel::Move) | | copies `n` bytes from `a` to `b`, at any alignment; they may be the same place |
 //! | [`Fill`](Kernel::Fill) | pattern: `u64` | repeats the 8 bytes of the pattern over `n` bytes at `b` |
-//! | [`Convert`](Kernel::Convert) | factor: `f64` | `n` elements at `a` times the factor, as elements of another type at `b` |
+//! | [`Convert`](Kernel::Convert) | factor: `f64` | `n` elements at `a` as elements of another type at `b`, there times the factor |
 //! | [`Fold`](Kernel::Fold) | the base of each source: `u64` | folds the `n` elements that lie `a` bytes after each base, into `b` |
 //! | `Fold`, scaled | the same, then prescale: `f64`, postscale: `f64`, divide: `u64` | `postscale * (fold(prescale * source, …) / divide)` |
+//! | `Fold`, to a wider type | as above | the same, and stores the result, rounded to the sources' type, as elements of a wider one |
 //!
-//! Elements lie at multiples of their size. The result of a fold may lie exactly where one of its sources does. A divisor
+//! Elements lie at multiples of their size. The result of a fold may lie exactly where one of its sources does, if it is of their type. A divisor
 //! applies to sums only, 1 is none, and it is at most `i64::MAX`. A scaled fold of integers runs wide and saturates, even
 //! if none of its terms changes anything.
 //!
@@ -69,7 +70,7 @@ pub enum Kernel {
     Move,
     /// Repeats a pattern.
     Fill,
-    /// Makes floats of one type from floats of another, or scales those of one.
+    /// Makes floats of one type from floats of another, and scales those.
     Convert {
         /// The type at `a`.
         from: DType,
@@ -78,8 +79,10 @@ pub enum Kernel {
     },
     /// Folds elements of several sources.
     Fold {
-        /// The type of all elements.
+        /// The type of the elements that are folded, and that the result is rounded to.
         dtype: DType,
+        /// The type that the result is stored in: the same, or a wider float.
+        to: DType,
         /// What is done to them.
         fold: Fold,
         /// How many there are, from 1 to [`MOST_SOURCES`].
@@ -111,9 +114,11 @@ impl Kernel {
         kernels.extend(floats().flat_map(|from| floats().map(move |to| Kernel::Convert { from, to })));
         for dtype in DType::ALL {
             for fold in [Fold::Sum, Fold::Min, Fold::Max, Fold::Product] {
-                for &sources in sources {
-                    for scaled in [false, true] {
-                        kernels.push(Kernel::Fold { dtype, fold, sources, scaled });
+                for to in DType::ALL.into_iter().filter(|&to| to == dtype || widens(dtype, to)) {
+                    for &sources in sources {
+                        for scaled in [false, true] {
+                            kernels.push(Kernel::Fold { dtype, to, fold, sources, scaled });
+                        }
                     }
                 }
             }
@@ -127,8 +132,10 @@ impl Kernel {
             Kernel::Move => "ronde_move".into(),
             Kernel::Fill => "ronde_fill".into(),
             Kernel::Convert { from, to } => format!("ronde_convert_{from}_{to}"),
-            Kernel::Fold { dtype, fold, sources, scaled } => {
-                format!("ronde_fold_{dtype}_{fold}_{sources}{}", if *scaled { "_scaled" } else { "" })
+            Kernel::Fold { dtype, to, fold, sources, scaled } => {
+                let scaled = if *scaled { "_scaled" } else { "" };
+                let to = if to == dtype { String::new() } else { format!("_to_{to}") };
+                format!("ronde_fold_{dtype}_{fold}_{sources}{scaled}{to}")
             }
         }
     }
@@ -136,7 +143,8 @@ impl Kernel {
     /// The text of the module.
     ///
     /// # Panics
-    /// If a conversion has a type that is no float, or a fold has no source or more than [`MOST_SOURCES`].
+    /// If a conversion has a type that is no float, or a fold has no source, more than [`MOST_SOURCES`], or a result of another
+    /// type that is not wider.
     pub fn source(&self) -> String {
         let writer = match *self {
             Kernel::Move => copy::write_move(),
@@ -145,12 +153,13 @@ impl Kernel {
                 assert!(from.is_float() && to.is_float(), "{from} and {to} are not both floats");
                 convert::write(from, to)
             }
-            Kernel::Fold { dtype, fold, sources, scaled } => {
+            Kernel::Fold { dtype, to, fold, sources, scaled } => {
+                assert!(to == dtype || widens(dtype, to), "{to} is not a wider float than {dtype}");
                 assert!(
                     (1..=MOST_SOURCES).contains(&sources),
                     "a fold has 1 to {MOST_SOURCES} sources, not {sources}"
                 );
-                fold::write(dtype, fold, sources, scaled)
+                fold::write(dtype, to, fold, sources, scaled)
             }
         };
         writer.module(&self.entry())
@@ -162,7 +171,7 @@ impl Kernel {
             Kernel::Move => (1, 1),
             Kernel::Fill => (0, 1),
             Kernel::Convert { from, to } => (from.size() as u64, to.size() as u64),
-            Kernel::Fold { dtype, .. } => (dtype.size() as u64, dtype.size() as u64),
+            Kernel::Fold { dtype, to, .. } => (dtype.size() as u64, to.size() as u64),
         }
     }
 
@@ -185,6 +194,11 @@ impl Kernel {
         }
         pieces
     }
+}
+
+/// Whether every float of one type is one of another, larger type.
+fn widens(from: DType, to: DType) -> bool {
+    from.is_float() && to.is_float() && from.size() < to.size()
 }
 
 #[cfg(test)]

@@ -3,7 +3,7 @@
 use super::*;
 
 fn fold(dtype: DType, sources: usize, scaled: bool) -> Kernel {
-    Kernel::Fold { dtype, fold: Fold::Sum, sources, scaled }
+    Kernel::Fold { dtype, to: dtype, fold: Fold::Sum, sources, scaled }
 }
 
 #[test]
@@ -19,6 +19,8 @@ fn a_module_has_one_entry_with_the_name_of_its_kernel() {
 fn names_say_what_a_kernel_does() {
     assert_eq!(fold(DType::BF16, 4, false).entry(), "ronde_fold_bfloat16_sum_4");
     assert_eq!(fold(DType::I64, 16, true).entry(), "ronde_fold_int64_sum_16_scaled");
+    let wider = Kernel::Fold { dtype: DType::F16, to: DType::F64, fold: Fold::Max, sources: 2, scaled: true };
+    assert_eq!(wider.entry(), "ronde_fold_float16_max_2_scaled_to_float64");
     let convert = Kernel::Convert { from: DType::F32, to: DType::F16 };
     assert_eq!(convert.entry(), "ronde_convert_float32_float16");
 }
@@ -70,6 +72,7 @@ fn pieces_cover_their_span_once_and_in_order() {
         Kernel::Convert { from: DType::F64, to: DType::F16 },
         fold(DType::F32, 2, false),
         fold(DType::U8, 2, true),
+        Kernel::Fold { dtype: DType::BF16, to: DType::F64, fold: Fold::Sum, sources: 3, scaled: true },
     ] {
         let (a_stride, b_stride) = kernel.strides();
         let span = Piece { a: 1 << 20, b: 1 << 40, n: 1_000_003 };
@@ -100,6 +103,12 @@ fn a_large_batch_gives_every_multiprocessor_several_pieces() {
 #[should_panic(expected = "int32 and float32 are not both floats")]
 fn only_floats_are_converted() {
     Kernel::Convert { from: DType::I32, to: DType::F32 }.source();
+}
+
+#[test]
+#[should_panic(expected = "bfloat16 is not a wider float than float16")]
+fn results_are_stored_in_no_narrower_type() {
+    Kernel::Fold { dtype: DType::F16, to: DType::BF16, fold: Fold::Sum, sources: 1, scaled: false }.source();
 }
 
 #[test]

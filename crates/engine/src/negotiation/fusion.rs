@@ -8,6 +8,11 @@ use std::sync::Arc;
 use super::ledger::TallyId;
 use super::request::{Device, Facts, Kind};
 
+/// A batch on devices takes no more than this, whatever the threshold. The host submits gradients long before devices have
+/// computed them, and a batch starts with its last tensor: one batch of all gradients would run beside nothing. This much
+/// keeps a network busy.
+const DEVICE_BATCH: u64 = 25 << 20;
+
 /// A tensor that everybody asked for in the same way.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Ready {
@@ -28,9 +33,15 @@ pub(super) struct Unit {
 }
 
 impl Unit {
-    /// A unit of these tensors: as urgent as the most urgent, as early as the earliest.
+    /// A unit of these tensors: as urgent as the most urgent, as early as the earliest. What is on devices was submitted before it
+    /// is computed, and is computed in the order in which it was submitted: the most urgent gradient, the first layer's, comes
+    /// last, and all others would wait behind it. So there nothing is urgent.
     pub(super) fn of(items: Vec<Ready>) -> Unit {
-        let priority = items.iter().map(|item| item.facts.priority).min().unwrap_or(0);
+        let urgency = |item: &Ready| match item.facts.device {
+            Device::Host => item.facts.priority,
+            Device::Gpu => 0,
+        };
+        let priority = items.iter().map(urgency).min().unwrap_or(0);
         let order = items.iter().map(|item| item.order).min().unwrap_or(0);
         Unit { items, priority, order }
     }
@@ -77,7 +88,7 @@ fn padded(item: &Ready) -> u64 {
 /// A batch takes later units of its kind while it stays within the threshold, and may pass over others while it and what
 /// it passed over fit the threshold, so that mixed types do not break up every batch but nothing waits for long behind
 /// what came later. A unit larger than the threshold goes alone. A threshold of 0 means no fusion, not even in groups;
-/// `isolate` means that units never mix.
+/// `isolate` means that units never mix. On devices the threshold is [`DEVICE_BATCH`] at most.
 pub(super) fn fuse(mut units: Vec<Unit>, threshold: u64, isolate: bool) -> Vec<Vec<Ready>> {
     units.sort_by_key(|unit| (unit.priority, unit.order));
     let mut queue = Vec::with_capacity(units.len());
@@ -89,6 +100,10 @@ pub(super) fn fuse(mut units: Vec<Unit>, threshold: u64, isolate: bool) -> Vec<V
         let Some(Unit { items: mut batch, .. }) = queue[at].take() else { continue };
         let mut total = batch.iter().fold(0u64, |sum, item| sum.saturating_add(padded(item)));
         let mut skipped = 0u64;
+        let threshold = match batch[0].facts.device {
+            Device::Host => threshold,
+            Device::Gpu => threshold.min(DEVICE_BATCH),
+        };
         if !isolate && threshold > 0 && fuses(batch[0].facts.kind) {
             for later in &mut queue[at + 1..] {
                 let Some(unit) = later else { continue };
@@ -184,6 +199,14 @@ mod tests {
     }
 
     #[test]
+    fn devices_begin_before_everything_is_computed() {
+        // Gradients of 8 MiB, all submitted at once.
+        let gradients = |letter: &str| vec![format!("{letter}8388608"); 4].join(" ");
+        let batches = |letter| fused(&gradients(letter), 128 << 20, false).split(' ').count();
+        assert_eq!((batches("f"), batches("g")), (1, 2));
+    }
+
+    #[test]
     fn urgent_units_go_first_and_equals_keep_their_order() {
         let mut ready = units("b1 b2 b3 b4");
         ready[2].priority = -5;
@@ -191,6 +214,23 @@ mod tests {
         let names: Vec<_> =
             fuse(ready, 10, false).iter().map(|batch| batch[0].facts.name.to_string()).collect();
         assert_eq!(names, ["b3", "b1", "b2", "b4"]);
+    }
+
+    #[test]
+    fn on_devices_nothing_overtakes_what_is_computed_first() {
+        for (device, order) in
+            [(Device::Host, ["first layer", "last layer"]), (Device::Gpu, ["last layer", "first layer"])]
+        {
+            let gradient = |name: &str, priority: i32, order: u64| {
+                let request = Request::new(Kind::Broadcast, name, DType::F32, [1]);
+                let facts = Facts::of(Request { priority, device, ..request });
+                Unit::of(vec![Ready { tally: 0, facts: Arc::new(facts), bytes: 4, order }])
+            };
+            let ready = vec![gradient("last layer", 1, 0), gradient("first layer", 0, 1)];
+            let names: Vec<_> =
+                fuse(ready, 100, false).iter().map(|batch| batch[0].facts.name.to_string()).collect();
+            assert_eq!(names, order, "{device:?}");
+        }
     }
 
     #[test]

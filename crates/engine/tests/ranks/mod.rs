@@ -112,6 +112,7 @@ impl Floats {
             target: self.0.as_mut_ptr().cast(),
             shape: shape.iter().map(|&extent| extent as u64).collect(),
             dtype: DType::F32,
+            stored: None,
             ready: None,
             capacity: 0,
         }

@@ -2,14 +2,13 @@
 
 use std::sync::Arc;
 
-use ronde_collective::types::DType;
 use ronde_collective::{Alarm, Group};
-use ronde_cuda::{Kernel, Launcher, Mark, Pooled, Stream};
+use ronde_cuda::{Launcher, Mark, Stream};
 use ronde_engine::Error;
 use ronde_nccl::{Communicator, Group as Calls, Library, UniqueId, Who};
 
 use crate::failure::{Trouble, of_cuda};
-use crate::spans::{Span, piece};
+use crate::packing::Room;
 
 /// Has a communicator given up when a rank is lost.
 struct Breaker(Arc<Communicator>);
@@ -31,7 +30,7 @@ pub(crate) struct Lane {
     _breaker: Arc<Breaker>,
     pub(super) launcher: Launcher,
     /// Where small tensors lie together, or everybody's for reductions that NCCL does not know.
-    fusion: Option<Pooled>,
+    fusion: Room,
 }
 
 impl Lane {
@@ -56,7 +55,7 @@ impl Lane {
         let breaker = Arc::new(Breaker(communicator.clone()));
         let alarm: Arc<dyn Alarm> = breaker.clone();
         group.on_loss(Arc::downgrade(&alarm))?;
-        Ok(Lane { launcher: Launcher::new(stream), communicator, _breaker: breaker, fusion: None })
+        Ok(Lane { launcher: Launcher::new(stream), communicator, _breaker: breaker, fusion: Room::default() })
     }
 
     pub(crate) fn communicator(&self) -> &Arc<Communicator> {
@@ -84,37 +83,11 @@ impl Lane {
 
     /// Memory for so many bytes, which everything given to the stream before is done with when it is used there.
     pub(super) fn room(&mut self, bytes: usize) -> Result<u64, Error> {
-        if self.fusion.as_ref().is_none_or(|memory| memory.len() < bytes) {
-            if let Some(memory) = self.fusion.take() {
-                memory.release(self.stream().handle());
-            }
-            self.fusion = Some(Pooled::new(self.stream(), bytes.next_power_of_two()).map_err(of_cuda)?);
-        }
-        Ok(self.fusion.as_ref().map_or(0, Pooled::address))
-    }
-
-    /// Copies spans into a buffer in which they lie one behind the other, with a factor for floats if it is not 1.
-    pub(super) fn pack(
-        &mut self,
-        spans: &[Span],
-        buffer: u64,
-        dtype: DType,
-        factor: f64,
-    ) -> Result<(), Error> {
-        let (kernel, words, unit) = if factor == 1.0 {
-            (Kernel::Move, Vec::new(), 1)
-        } else {
-            (Kernel::Convert { from: dtype, to: dtype }, vec![factor.to_bits()], dtype.size())
-        };
-        let mut pieces = Vec::new();
-        for span in spans {
-            pieces.push(piece(span.address, buffer + span.at as u64, span.bytes, unit));
-        }
-        // SAFETY: spans are the submitters' tensors, and the buffer is as long as all of them.
-        unsafe { self.launcher.launch(&kernel, &pieces, &words) }.map_err(of_cuda)
+        self.fusion.of(self.launcher.stream(), bytes)
     }
 
     pub(super) fn end(&mut self) -> Result<Arc<Mark>, Error> {
+        self.fusion.end();
         self.launcher.end().map_err(of_cuda)
     }
 
@@ -123,14 +96,6 @@ impl Lane {
         self.communicator.abort("an operation of this process set failed");
         // Nothing of NCCL is left in the stream that could wait; a failure of the GPU has ended its work as well.
         let _ = self.stream().synchronize();
-    }
-}
-
-impl Drop for Lane {
-    fn drop(&mut self) {
-        if let Some(memory) = self.fusion.take() {
-            memory.release(self.stream().handle());
-        }
     }
 }
 

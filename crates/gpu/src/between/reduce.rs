@@ -12,8 +12,9 @@ use ronde_engine::Error;
 use super::lane::Lane;
 use crate::failure::of_cuda;
 use crate::layout::MOST_PEERS;
+use crate::packing::{self, piece};
 use crate::path::{Fold, Sources, neutral};
-use crate::spans::{Span, lay_out, piece, within};
+use crate::spans::{Span, lay_out, within};
 
 /// Tensors of so many bytes are reduced where they lie: copying them costs more than a call of NCCL for them alone.
 const LARGE: usize = 8 << 20;
@@ -75,26 +76,34 @@ impl Lane {
         };
         let unit = how.dtype.size();
         let (large, small, fused) = apart(targets, &plan);
-        let neutral = matches!(sources, Sources::Nothing);
-        // A rank without data has no memory for large tensors either. Each gets its own: results come to lie there as well, and
-        // must not be what the next tensor begins with.
-        let bytes = |&index: &usize| (0, if neutral { targets[index].bytes } else { 0 });
+        // A large tensor may have no place as it travels: elements may be wider in memory, which other ranks know nothing of, and a
+        // rank without data has no memory for it at all. Each then gets its own behind what is fused: results come to lie there as
+        // well, and must not be what the next tensor begins with.
+        let is_guest = |index: usize| matches!(sources, Sources::Nothing) || targets[index].cast.is_some();
+        let bytes = |&index: &usize| Span::plain(0, if is_guest(index) { targets[index].bytes } else { 0 });
         let (spares, alone) = lay_out(large.iter().map(bytes));
         let buffer = self.room(fused + alone)?;
-        let spare = buffer + fused as u64;
+        let spare = |own: &Span| buffer + (fused + own.at) as u64;
         match sources {
             Sources::Tensors(sources) => {
-                let packed = pack_of(sources, targets, &large, &small);
-                self.pack(&packed, buffer, how.dtype, plan.before)?;
+                let together = pack_of(sources, targets, &large, &small).into_iter();
+                let together = together.map(|span| (span, buffer + span.at as u64));
+                let guests = large.iter().zip(&spares).filter(|(index, _)| is_guest(**index));
+                let guests = guests.map(|(&index, own)| (sources[index], spare(own)));
+                // SAFETY: spans are the submitters' tensors, and the buffer is as long as all that goes there.
+                unsafe {
+                    packing::pack_scaled(&mut self.launcher, together.chain(guests), how.dtype, plan.before)
+                }?;
             }
             Sources::Nothing => self.fill_neutral(how, buffer, fused + alone)?,
         }
         self.call(group, |calls| {
             for (&index, own) in large.iter().zip(&spares) {
-                let own = spare + own.at as u64;
                 let (source, target) = match sources {
-                    Sources::Tensors(sources) => (sources[index].address, targets[index].address),
-                    Sources::Nothing => (own, own),
+                    Sources::Tensors(sources) if !is_guest(index) => {
+                        (sources[index].address, targets[index].address)
+                    }
+                    _ => (spare(own), spare(own)),
                 };
                 calls.all_reduce(source, target, targets[index].bytes / unit, how.dtype, plan.op)?;
             }
@@ -103,29 +112,27 @@ impl Lane {
             }
             Ok(())
         })?;
-        if neutral {
+        if matches!(sources, Sources::Nothing) {
             return Ok(());
         }
-        self.finish(&small, |span| buffer + span.at as u64, plan.after.as_ref())?;
-        let large: Vec<Span> = large.iter().map(|&index| targets[index]).collect();
-        self.finish(&large, |span| span.address, plan.after.as_ref())
+        let small = small.iter().map(|span| (*span, buffer + span.at as u64));
+        let large = large.iter().zip(&spares).map(|(&index, own)| {
+            (targets[index], if is_guest(index) { spare(own) } else { targets[index].address })
+        });
+        self.finish(small.chain(large), plan.after.as_ref())
     }
 
     /// Brings results to their tensors, from where they lie, and does to them what is left to do.
-    fn finish(
-        &mut self,
-        spans: &[Span],
-        from: impl Fn(&Span) -> u64,
-        after: Option<&Fold>,
-    ) -> Result<(), Error> {
-        let mut pieces = Vec::new();
-        let unit = after.map_or(1, Fold::unit);
-        for span in spans.iter().filter(|span| after.is_some() || from(span) != span.address) {
-            pieces.push(piece(from(span), span.address, span.bytes, unit));
-        }
-        let (kernel, words) = after.map_or((Kernel::Move, Vec::new()), |fold| fold.kernel(&[0]));
+    fn finish(&mut self, runs: impl Iterator<Item = (Span, u64)>, after: Option<&Fold>) -> Result<(), Error> {
         // SAFETY: the tensors are the submitters', and so are the results, or they lie in the buffer.
-        unsafe { self.launcher.launch(&kernel, &pieces, &words) }.map_err(of_cuda)
+        unsafe {
+            match after {
+                Some(fold) => packing::fold(&mut self.launcher, runs, &[0], fold),
+                None => {
+                    packing::unpack(&mut self.launcher, runs.filter(|(span, from)| *from != span.address))
+                }
+            }
+        }
     }
 
     fn fill_neutral(&mut self, how: &Reduction, buffer: u64, bytes: usize) -> Result<(), Error> {
@@ -158,20 +165,18 @@ impl Lane {
             let bytes = room.min(len - start);
             match sources {
                 Sources::Tensors(spans) => {
-                    let chunk: Vec<Span> = chunk_of(spans, start, bytes);
-                    self.pack(&chunk, parts[me], how.dtype, 1.0)?;
+                    let chunk = within(spans, start..start + bytes);
+                    let chunk = chunk.map(|span| (span, parts[me] + span.at as u64));
+                    // SAFETY: spans are the submitters' tensors, and the buffer holds the chunk.
+                    unsafe { packing::pack(&mut self.launcher, chunk) }?;
                 }
                 Sources::Nothing => self.fill_neutral(how, parts[me], bytes)?,
             }
             self.call(group, |calls| calls.all_gather(parts[me], buffer, room, DType::U8))?;
-            let mut pieces = Vec::new();
             let wanted = if matches!(sources, Sources::Nothing) { &[][..] } else { targets };
-            for (at, address, run) in within(wanted, start..start + bytes) {
-                pieces.push(piece(at as u64, address, run, fold.unit()));
-            }
-            let (kernel, words) = fold.kernel(&parts);
+            let runs = within(wanted, start..start + bytes).map(|span| (span, span.at as u64));
             // SAFETY: all parts hold the chunk, and the targets are the submitters' to give.
-            unsafe { self.launcher.launch(&kernel, &pieces, &words) }.map_err(of_cuda)?;
+            unsafe { packing::fold(&mut self.launcher, runs, &parts, fold) }?;
         }
         Ok(())
     }
@@ -194,7 +199,9 @@ impl Lane {
         let copied = plan.before != 1.0;
         let buffer = if copied { self.room(len)? } else { 0 };
         if copied {
-            self.pack(sources, buffer, how.dtype, plan.before)?;
+            let runs = sources.iter().map(|span| (*span, buffer + span.at as u64));
+            // SAFETY: spans are the submitters' tensors, and the buffer is as long as all of them.
+            unsafe { packing::pack_scaled(&mut self.launcher, runs, how.dtype, plan.before) }?;
         }
         self.call(group, |calls| {
             for (index, span) in sources.iter().enumerate() {
@@ -213,7 +220,7 @@ impl Lane {
             }
             Ok(())
         })?;
-        self.finish(own, |span| span.address, plan.after.as_ref())
+        self.finish(own.iter().map(|span| (*span, span.address)), plan.after.as_ref())
     }
 }
 
@@ -221,9 +228,4 @@ impl Lane {
 fn pack_of(sources: &[Span], targets: &[Span], large: &[usize], small: &[Span]) -> Vec<Span> {
     let indices = (0..targets.len()).filter(|index| targets[*index].bytes > 0 && !large.contains(index));
     indices.zip(small).map(|(index, span)| Span { address: sources[index].address, ..*span }).collect()
-}
-
-/// The parts of spans that lie in a chunk, by their places in it.
-fn chunk_of(spans: &[Span], start: usize, bytes: usize) -> Vec<Span> {
-    within(spans, start..start + bytes).map(|(at, address, bytes)| Span { at, address, bytes }).collect()
 }

@@ -64,6 +64,7 @@ impl<'a> Rank<'a> {
             target: target as *mut u8,
             shape: shape.to_vec(),
             dtype,
+            stored: None,
             ready: Some(self.gpu.record(self.stream.handle()).expect("recorded")),
             capacity,
         }
@@ -145,6 +146,7 @@ impl Case {
             target: target.as_mut_ptr(),
             shape: shape.clone(),
             dtype: self.dtype,
+            stored: None,
             ready: None,
             capacity: 0,
         });
