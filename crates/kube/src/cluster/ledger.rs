@@ -1,0 +1,368 @@
+//! Who holds what: all nodes and pods that matter, and the snapshot that the planner reads.
+//!
+//! A pod is charged to the node that it is bound to, nominated for, or, if it is ours, pinned to, until it has finished;
+//! one that is terminating still holds its GPUs. An unbound pod of somebody else's is charged to nobody.
+//!
+//! Our pods come in sets, and every pod of a set that is still gated says what the whole set claims, so that a set counts
+//! as a whole from its first pod on. A gated set that is older than [`STALE`] has lost its manager and counts no more: its
+//! pods cannot run, and nobody may be able to delete them.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+
+use k8s_openapi::api::core::v1::{Node, Pod};
+use k8s_openapi::jiff::{SignedDuration, Timestamp};
+use ronde_placement::{Gpus, Holder, Snapshot, SnapshotError};
+
+use super::nodes::NodeEntry;
+use super::pods::{OwnPod, PodEntry, Ticket};
+
+/// After this time a claim that was not made use of counts no more. Managers give theirs up well before.
+pub(crate) const STALE: SignedDuration = SignedDuration::from_secs(120);
+
+/// Labels that say where nodes stand, from the outermost level to the innermost.
+const LEVELS: [&str; 6] = [
+    "topology.kubernetes.io/region",
+    "topology.kubernetes.io/zone",
+    "topology.kubernetes.io/block",
+    "topology.kubernetes.io/rack",
+    "nvidia.com/gpu.clique",
+    "nvidia.com/gpu.nvlink-domain",
+];
+
+/// A set of pods: the uid of its job, and its number.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub(crate) struct GangKey {
+    pub(crate) job_uid: String,
+    pub(crate) attempt: u32,
+}
+
+/// Whose claims count.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Claims<'a> {
+    /// Everybody's: for a new plan.
+    All,
+    /// Nobody's, and nobody holds anything: for what would be possible on an empty cluster.
+    Nobody,
+    /// Those of sets that came first, for a set that is there already and is not counted itself.
+    Before(&'a Ticket, &'a GangKey),
+}
+
+/// Everything that is known of a cluster.
+#[derive(Clone, Debug, Default)]
+pub struct Ledger {
+    nodes: BTreeMap<String, NodeEntry>,
+    pods: HashMap<(String, String), PodEntry>,
+    /// Where the pods of each of our jobs are.
+    jobs: HashMap<String, BTreeSet<(String, String)>>,
+    levels: Vec<String>,
+}
+
+/// What is to be said about a cluster besides what is free.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Remarks {
+    /// Nodes whose GPUs no device plug-in offers, and how many: given out by DRA, or not at all.
+    pub not_counted: Vec<(String, u32)>,
+    /// Nodes whose GPUs are time-sliced, and into how many.
+    pub shared: Vec<(String, u32)>,
+}
+
+impl Ledger {
+    /// A ledger of everything that was listed.
+    pub fn of<'a>(
+        nodes: impl IntoIterator<Item = &'a Node>,
+        pods: impl IntoIterator<Item = &'a Pod>,
+    ) -> Ledger {
+        let mut ledger = Ledger::default();
+        nodes.into_iter().for_each(|node| ledger.note_node(node));
+        pods.into_iter().for_each(|pod| ledger.note_pod(pod));
+        ledger
+    }
+
+    /// Adds a label that says where nodes stand, as the innermost level.
+    pub fn add_level(&mut self, label: &str) {
+        if !LEVELS.contains(&label) && !self.levels.iter().any(|known| known == label) {
+            self.levels.push(label.to_owned());
+        }
+    }
+
+    /// A node is there, or has changed.
+    pub fn note_node(&mut self, node: &Node) {
+        if let Some(name) = &node.metadata.name {
+            self.nodes.insert(name.clone(), NodeEntry::read(node));
+        }
+    }
+
+    /// A node is gone.
+    pub fn forget_node(&mut self, node: &Node) {
+        if let Some(name) = &node.metadata.name {
+            self.nodes.remove(name);
+        }
+    }
+
+    /// A pod is there, or has changed. What is older than what is known of one of ours is passed over: the answer to a
+    /// request of our own may be newer than what the watch brings.
+    pub fn note_pod(&mut self, pod: &Pod) {
+        let key = key(pod);
+        let Some(entry) = PodEntry::read(pod) else { return self.forget(&key) };
+        let known = self.pods.get(&key).and_then(|known| known.own.as_ref()).map(|own| &own.ticket);
+        let told = entry.own.as_ref().map(|own| &own.ticket);
+        let is_old = matches!((known, told), (Some(known), Some(told)) if known.uid == told.uid && known.version > told.version);
+        if is_old {
+            return;
+        }
+        self.forget(&key);
+        if let Some(own) = &entry.own {
+            self.jobs.entry(own.job_uid.clone()).or_default().insert(key.clone());
+        }
+        self.pods.insert(key, entry);
+    }
+
+    /// A pod is gone.
+    pub fn forget_pod(&mut self, pod: &Pod) {
+        self.forget(&key(pod));
+    }
+
+    fn forget(&mut self, key: &(String, String)) {
+        let Some(own) = self.pods.remove(key).and_then(|entry| entry.own) else { return };
+        if let Some(pods) = self.jobs.get_mut(&own.job_uid) {
+            pods.remove(key);
+            if pods.is_empty() {
+                self.jobs.remove(&own.job_uid);
+            }
+        }
+    }
+
+    /// Keeps only these nodes: what was missed while nobody watched.
+    pub(crate) fn keep_nodes(&mut self, here: impl Fn(&str) -> bool) {
+        self.nodes.retain(|name, _| here(name));
+    }
+
+    /// Keeps only these pods.
+    pub(crate) fn keep_pods(&mut self, here: impl Fn(&(String, String)) -> bool) {
+        let gone: Vec<(String, String)> = self.pods.keys().filter(|key| !here(key)).cloned().collect();
+        gone.iter().for_each(|key| self.forget(key));
+    }
+
+    /// Replaces what is known about our own pods by what was just listed.
+    pub(crate) fn replace_own<'a>(&mut self, pods: impl IntoIterator<Item = &'a Pod>) {
+        self.pods.retain(|_, entry| entry.own.is_none());
+        self.jobs.clear();
+        pods.into_iter().for_each(|pod| self.note_pod(pod));
+    }
+
+    /// The pods of a job, all sets of them, by name.
+    pub(crate) fn pods_of(&self, job_uid: &str) -> Vec<&OwnPod> {
+        let keys = self.jobs.get(job_uid).into_iter().flatten();
+        keys.filter_map(|key| self.pods.get(key)?.own.as_deref()).collect()
+    }
+
+    /// All pods that were made here.
+    pub(crate) fn own(&self) -> impl Iterator<Item = &OwnPod> {
+        self.pods.values().filter_map(|entry| entry.own.as_deref())
+    }
+
+    /// Whether a node is there and its kubelet is heard of.
+    pub(crate) fn is_ready(&self, node: &str) -> bool {
+        self.nodes.get(node).is_some_and(|node| node.ready)
+    }
+
+    /// How many nodes there are, and how many devices of a resource on all of them.
+    pub fn size(&self, resource: &str) -> (usize, u32) {
+        let devices = self.nodes.values().filter_map(|node| node.devices.get(resource));
+        (self.nodes.len(), devices.fold(0, |sum: u32, count| sum.saturating_add(*count)))
+    }
+
+    /// What is to be said besides.
+    pub fn remarks(&self) -> Remarks {
+        let mut remarks = Remarks::default();
+        for (name, node) in &self.nodes {
+            remarks.not_counted.extend(node.not_counted().map(|count| (name.clone(), count)));
+            if node.replicas() > 1 && node.devices.values().any(|count| *count > 0) {
+                remarks.shared.push((name.clone(), node.replicas()));
+            }
+        }
+        remarks
+    }
+
+    /// What is free now.
+    pub fn free_now(&self) -> Result<Snapshot, SnapshotError> {
+        self.free(Timestamp::now())
+    }
+
+    /// What is free at this moment.
+    pub fn free(&self, now: Timestamp) -> Result<Snapshot, SnapshotError> {
+        self.snapshot(now, Claims::All)
+    }
+
+    /// What is free if these claims count.
+    pub(crate) fn snapshot(&self, now: Timestamp, claims: Claims<'_>) -> Result<Snapshot, SnapshotError> {
+        let held = match claims {
+            Claims::Nobody => HashMap::new(),
+            claims => self.held(now, claims),
+        };
+        let nodes =
+            self.nodes.iter().map(|(name, entry)| node(name, entry, held.get(name.as_str()))).collect();
+        let is_used = |level: &str| self.nodes.values().any(|node| node.labels.contains_key(level));
+        let known = LEVELS.into_iter().filter(|level| is_used(level)).map(str::to_owned);
+        let mut levels: Vec<String> = known.chain(self.levels.iter().cloned()).collect();
+        levels.truncate(ronde_placement::MOST_LEVELS);
+        Snapshot::new(u64::try_from(now.as_second()).unwrap_or(0), levels, nodes)
+    }
+
+    /// What is held of each node.
+    fn held(&self, now: Timestamp, claims: Claims<'_>) -> HashMap<&str, Held> {
+        let mut held: HashMap<&str, Held> = HashMap::new();
+        let mut gangs: BTreeMap<GangKey, Vec<&PodEntry>> = BTreeMap::new();
+        for entry in self.pods.values() {
+            match &entry.own {
+                Some(own) => {
+                    let key = GangKey { job_uid: own.job_uid.clone(), attempt: own.attempt };
+                    gangs.entry(key).or_default().push(entry);
+                }
+                None => charge(&mut held, entry),
+            }
+        }
+        for (key, pods) in &gangs {
+            self.charge_gang(&mut held, key, pods, now, claims);
+        }
+        held
+    }
+
+    /// Charges one set of our pods: those that are let at the scheduler one by one, those still gated as a whole.
+    fn charge_gang<'a>(
+        &'a self,
+        held: &mut HashMap<&'a str, Held>,
+        key: &GangKey,
+        pods: &[&'a PodEntry],
+        now: Timestamp,
+        claims: Claims<'_>,
+    ) {
+        if matches!(claims, Claims::Before(_, own) if own == key) {
+            return;
+        }
+        let is_claim = |own: &OwnPod| own.gated && !own.bound;
+        let mut covered: BTreeMap<&str, u32> = BTreeMap::new();
+        for entry in pods {
+            let Some(own) = entry.own.as_deref().filter(|own| !is_claim(own)) else { continue };
+            *covered.entry(own.pinned.as_str()).or_default() += own.gpus;
+            charge(held, entry);
+        }
+        // A claim that is being deleted is given up.
+        let gated = || {
+            pods.iter()
+                .filter_map(|entry| entry.own.as_deref().map(|own| (*entry, own)))
+                .filter(|(_, own)| is_claim(own) && !own.terminating)
+        };
+        let Some(ticket) = pods.iter().filter_map(|entry| entry.own.as_deref()).map(|own| &own.ticket).min()
+        else {
+            return;
+        };
+        let counts = match claims {
+            Claims::Before(mine, _) if ticket >= mine => false,
+            _ => now.duration_since(ticket.created) < STALE,
+        };
+        let Some((first, claim)) = gated().find_map(|(entry, own)| Some((entry, own.claim.as_ref()?))) else {
+            return;
+        };
+        if !counts {
+            return;
+        }
+        // The pods that exist say what they take besides GPUs.
+        for (entry, _) in gated() {
+            if let Some(node) = &entry.node {
+                let held = held.entry(node).or_default();
+                held.cpu_milli += entry.holds.get("cpu").copied().unwrap_or(0);
+                held.memory += entry.holds.get("memory").copied().unwrap_or(0).div_ceil(1000);
+                held.pods += 1;
+            }
+        }
+        for (node, gpus) in &claim.nodes {
+            let open = gpus.saturating_sub(covered.get(node.as_str()).copied().unwrap_or(0));
+            if open > 0 {
+                let held = held.entry(node).or_default();
+                held.take(&claim.resource, open, &first.called, first.since);
+            }
+        }
+    }
+}
+
+/// What is held of one node.
+#[derive(Clone, Debug, Default)]
+struct Held {
+    devices: BTreeMap<String, u32>,
+    cpu_milli: u64,
+    memory: u64,
+    pods: u32,
+    holders: Vec<Holder>,
+}
+
+impl Held {
+    fn take(&mut self, resource: &str, count: u32, called: &str, since: Timestamp) {
+        *self.devices.entry(resource.to_owned()).or_default() += count;
+        let since = u64::try_from(since.as_second()).unwrap_or(0);
+        let known = self.holders.iter_mut().find(|one| one.name == called && one.resource == resource);
+        match known {
+            Some(holder) => {
+                holder.gpus += count;
+                holder.since = holder.since.min(since);
+            }
+            None => self.holders.push(Holder {
+                name: called.to_owned(),
+                resource: resource.to_owned(),
+                gpus: count,
+                since,
+            }),
+        }
+    }
+}
+
+/// Charges a pod to its node.
+fn charge<'a>(held: &mut HashMap<&'a str, Held>, entry: &'a PodEntry) {
+    let Some(node) = entry.node.as_deref().filter(|_| !entry.finished) else { return };
+    let held = held.entry(node).or_default();
+    held.pods += 1;
+    for (resource, amount) in &entry.holds {
+        match resource.as_str() {
+            "cpu" => held.cpu_milli += amount,
+            "memory" => held.memory += amount.div_ceil(1000),
+            device => {
+                let count = u32::try_from(amount.div_ceil(1000)).unwrap_or(u32::MAX);
+                held.take(device, count, &entry.called, entry.since);
+            }
+        }
+    }
+}
+
+fn node(name: &str, entry: &NodeEntry, held: Option<&Held>) -> ronde_placement::Node {
+    let nothing = Held::default();
+    let held = held.unwrap_or(&nothing);
+    let gpus = entry.devices.iter().map(|(resource, allocatable)| {
+        let taken = held.devices.get(resource).copied().unwrap_or(0);
+        let replicas = if resource.starts_with("nvidia.com/") { entry.replicas() } else { 1 };
+        let gpus = Gpus { allocatable: *allocatable, free: allocatable.saturating_sub(taken), replicas };
+        (resource.clone(), gpus)
+    });
+    let mut holders = held.holders.clone();
+    holders.sort_by(|one, other| other.gpus.cmp(&one.gpus).then_with(|| one.name.cmp(&other.name)));
+    ronde_placement::Node {
+        name: name.to_owned(),
+        gpus: gpus.collect(),
+        product: entry.product(),
+        labels: entry.labels.clone(),
+        taints: entry.taints.clone(),
+        cordoned: entry.cordoned,
+        ready: entry.ready,
+        free_cpu_milli: entry.cpu_milli.saturating_sub(held.cpu_milli),
+        free_memory: entry.memory.saturating_sub(held.memory),
+        free_pods: entry.pods.saturating_sub(held.pods),
+        holders,
+    }
+}
+
+/// Where a pod is found again: namespace and name.
+fn key(pod: &Pod) -> (String, String) {
+    (pod.metadata.namespace.clone().unwrap_or_default(), pod.metadata.name.clone().unwrap_or_default())
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,196 @@
+//! Clusters as manifests in, free GPUs out.
+
+use serde_json::{Value, json};
+
+use super::*;
+use crate::job::examples;
+use crate::job::{Gang, pod};
+
+const NOW: &str = "2026-01-01T00:01:00Z";
+
+fn now() -> Timestamp {
+    NOW.parse().expect("a time")
+}
+
+fn node(name: &str, gpus: u32) -> Node {
+    serde_json::from_value(json!({
+        "metadata": {"name": name},
+        "status": {
+            "allocatable": {"nvidia.com/gpu": gpus.to_string(), "cpu": "32", "memory": "64Gi", "pods": "110"},
+            "conditions": [{"type": "Ready", "status": "True"}],
+        },
+    }))
+    .expect("a node")
+}
+
+/// A pod of somebody else's; `extra` is laid over it.
+fn stranger(name: &str, node: Option<&str>, gpus: u32, extra: Value) -> Pod {
+    let mut pod = json!({
+        "metadata": {"name": name, "namespace": "team", "creationTimestamp": "2026-01-01T00:00:00Z"},
+        "spec": {
+            "nodeName": node,
+            "containers": [{"name": "c", "resources": {"requests": {"nvidia.com/gpu": gpus.to_string(), "cpu": "2", "memory": "1Gi"}}}],
+        },
+        "status": {"phase": "Running"},
+    });
+    for (path, value) in extra.as_object().expect("an object") {
+        let (parent, key) = path.rsplit_once('/').expect("a path");
+        pod.pointer_mut(parent).expect("a parent")[key] = value.clone();
+    }
+    serde_json::from_value(pod).expect("a pod")
+}
+
+/// A pod of one of our sets, as created.
+fn ours(job: &str, claim: &[(&str, u32)], member: usize, created: &str, version: u64) -> Pod {
+    let mut job = examples::job(job, 1);
+    job.root.uid = format!("uid-{}", job.name);
+    let claim = claim.iter().map(|(node, gpus)| ((*node).to_owned(), *gpus)).collect();
+    let gang = Gang::new(&job.name, 0, &claim);
+    let mut pod = pod(&job, &gang, &gang.members[member], &examples::surroundings()).expect("a pod");
+    pod.metadata.creation_timestamp =
+        Some(k8s_openapi::apimachinery::pkg::apis::meta::v1::Time(created.parse().expect("a time")));
+    pod.metadata.resource_version = Some(version.to_string());
+    pod.metadata.uid = Some(format!("{}-{member}", job.name));
+    pod
+}
+
+fn free(ledger: &Ledger, claims: Claims<'_>) -> Vec<u32> {
+    let snapshot = ledger.snapshot(now(), claims).expect("a snapshot");
+    snapshot.nodes.iter().map(|node| node.gpus["nvidia.com/gpu"].free).collect()
+}
+
+#[test]
+fn pods_are_charged_to_the_node_they_are_on_or_meant_for_until_they_finish() {
+    let cases = [
+        ("a running pod", stranger("p", Some("n"), 3, json!({})), 5),
+        ("a pending pod that is bound", stranger("p", Some("n"), 3, json!({"/status/phase": "Pending"})), 5),
+        ("a finished pod", stranger("p", Some("n"), 3, json!({"/status/phase": "Succeeded"})), 8),
+        ("a failed pod", stranger("p", Some("n"), 3, json!({"/status/phase": "Failed"})), 8),
+        (
+            "a pod that is terminating",
+            stranger("p", Some("n"), 3, json!({"/metadata/deletionTimestamp": "2026-01-01T00:00:30Z"})),
+            5,
+        ),
+        ("an unbound pod", stranger("p", None, 3, json!({})), 8),
+        (
+            "an unbound pod that is nominated",
+            stranger("p", None, 3, json!({"/status/nominatedNodeName": "n"})),
+            5,
+        ),
+        ("a pod on another node", stranger("p", Some("other"), 3, json!({})), 8),
+        ("more than there are", stranger("p", Some("n"), 9, json!({})), 0),
+    ];
+    for (what, pod, expected) in cases {
+        let ledger = Ledger::of([&node("n", 8)], [&pod]);
+        assert_eq!(free(&ledger, Claims::All), [expected], "{what}");
+    }
+}
+
+#[test]
+fn cpus_memory_and_places_are_counted_too_and_holders_are_named() {
+    let ledger = Ledger::of([&node("n", 8)], [&stranger("p", Some("n"), 3, json!({}))]);
+    let snapshot = ledger.free(now()).expect("a snapshot");
+    let node = &snapshot.nodes[0];
+    assert_eq!((node.free_cpu_milli, node.free_memory, node.free_pods), (30_000, 63 << 30, 109));
+    assert_eq!((node.holders[0].name.as_str(), node.holders[0].gpus), ("pod team/p", 3));
+    assert!(node.ready && !node.cordoned);
+}
+
+#[test]
+fn a_set_counts_as_a_whole_from_its_first_pod_on() {
+    let claim = [("a", 5), ("b", 1)];
+    let nodes = [node("a", 8), node("b", 8)];
+    let first = ours("mnist", &claim, 1, "2026-01-01T00:00:50Z", 7);
+    let ledger = Ledger::of(&nodes, [&first]);
+    assert_eq!(free(&ledger, Claims::All), [3, 7]);
+    let second = ours("mnist", &claim, 0, "2026-01-01T00:00:51Z", 8);
+    let ledger = Ledger::of(&nodes, [&first, &second]);
+    assert_eq!(free(&ledger, Claims::All), [3, 7]);
+}
+
+#[test]
+fn pods_that_the_scheduler_was_let_at_count_one_by_one_and_never_get_stale() {
+    let claim = [("a", 5), ("b", 1)];
+    let mut pods = [0, 1].map(|member| ours("mnist", &claim, member, "2026-01-01T00:00:00Z", 7));
+    pods[1].spec.as_mut().expect("a spec").scheduling_gates = None;
+    let ledger = Ledger::of(&[node("a", 8), node("b", 8)], &pods);
+    assert_eq!(free(&ledger, Claims::All), [3, 7]);
+    // Two minutes later the one that is still gated counts no more.
+    let later =
+        ledger.snapshot("2026-01-01T00:02:30Z".parse().expect("a time"), Claims::All).expect("a snapshot");
+    let free: Vec<u32> = later.nodes.iter().map(|node| node.gpus["nvidia.com/gpu"].free).collect();
+    assert_eq!(free, [3, 8]);
+}
+
+#[test]
+fn only_sets_that_came_first_count_against_a_claim() {
+    let nodes = [node("a", 8)];
+    let pods = [
+        ours("second", &[("a", 3)], 0, "2026-01-01T00:00:50Z", 20),
+        ours("first", &[("a", 2)], 0, "2026-01-01T00:00:50Z", 10),
+        ours("third", &[("a", 4)], 0, "2026-01-01T00:00:51Z", 5),
+    ];
+    let ledger = Ledger::of(&nodes, &pods);
+    assert_eq!(free(&ledger, Claims::All), [0]);
+    for (job, expected) in [("first", 8), ("second", 6), ("third", 3)] {
+        let uid = format!("uid-{job}");
+        let ticket = ledger.pods_of(&uid)[0].ticket.clone();
+        let key = GangKey { job_uid: uid, attempt: 0 };
+        assert_eq!(free(&ledger, Claims::Before(&ticket, &key)), [expected], "{job}");
+    }
+    assert_eq!(free(&ledger, Claims::Nobody), [8]);
+}
+
+#[test]
+fn what_was_missed_while_nobody_watched_is_made_up_for() {
+    let mut ledger = Ledger::of([&node("a", 8), &node("b", 4)], [&stranger("p", Some("a"), 3, json!({}))]);
+    ledger.keep_pods(|(_, name)| name != "p");
+    ledger.keep_nodes(|name| name == "a");
+    assert_eq!(free(&ledger, Claims::All), [8]);
+    assert!(ledger.is_ready("a") && !ledger.is_ready("b"));
+    ledger.note_pod(&stranger("p", Some("a"), 3, json!({})));
+    ledger.note_pod(&stranger("p", Some("a"), 3, json!({"/status/phase": "Failed"})));
+    assert_eq!(free(&ledger, Claims::All), [8]);
+}
+
+#[test]
+fn shared_and_uncounted_gpus_are_pointed_out() {
+    let labelled = |name: &str, gpus: u32, labels: Value| {
+        let mut node = node(name, gpus);
+        node.metadata.labels = serde_json::from_value(labels).expect("labels");
+        node
+    };
+    let nodes = [
+        labelled("dra", 0, json!({"nvidia.com/gpu.count": "8"})),
+        labelled("plain", 8, json!({"nvidia.com/gpu.count": "8"})),
+        labelled(
+            "shared",
+            16,
+            json!({"nvidia.com/gpu.replicas": "4", "nvidia.com/gpu.product": "Tesla-T4-SHARED"}),
+        ),
+    ];
+    let ledger = Ledger::of(&nodes, []);
+    let remarks = ledger.remarks();
+    assert_eq!(remarks.not_counted, [("dra".to_owned(), 8)]);
+    assert_eq!(remarks.shared, [("shared".to_owned(), 4)]);
+    let snapshot = ledger.free(now()).expect("a snapshot");
+    assert_eq!(snapshot.nodes[2].gpus["nvidia.com/gpu"].replicas, 4);
+    assert_eq!(ledger.size("nvidia.com/gpu"), (3, 24));
+}
+
+#[test]
+fn nodes_are_read_with_their_taints_labels_and_levels() {
+    let mut node = node("n", 8);
+    node.metadata.labels = Some([("topology.kubernetes.io/rack".to_owned(), "r1".to_owned())].into());
+    let spec = json!({"unschedulable": true, "taints": [{"key": "nvidia.com/gpu", "effect": "NoSchedule"}]});
+    node.spec = serde_json::from_value(spec).expect("a spec");
+    node.status.as_mut().and_then(|status| status.conditions.as_mut()).expect("conditions")[0].status =
+        "Unknown".to_owned();
+    let mut ledger = Ledger::of([&node], []);
+    ledger.add_level("example.com/row");
+    let snapshot = ledger.free(now()).expect("a snapshot");
+    let node = &snapshot.nodes[0];
+    assert!(node.cordoned && !node.ready);
+    assert_eq!(node.taints[0].key, "nvidia.com/gpu");
+    assert_eq!(snapshot.levels, ["topology.kubernetes.io/rack", "example.com/row"]);
+}

@@ -1,0 +1,278 @@
+//! One pod: what it holds of which node, and, if it is one of ours, how it is doing.
+
+use std::collections::BTreeMap;
+
+use k8s_openapi::api::core::v1::{ContainerStatus, Pod, PodSpec};
+use k8s_openapi::jiff::Timestamp;
+use serde::{Deserialize, Serialize};
+
+use super::nodes::is_device;
+use super::requests::{self, Amounts};
+use crate::job::names;
+
+/// The order of claims: by when their first pod was created.
+///
+/// Times have whole seconds; within one the version tells which came first, since it counts all that is written.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Ticket {
+    pub(crate) created: Timestamp,
+    pub(crate) version: u64,
+    pub(crate) uid: String,
+}
+
+/// What a whole set of pods claims; every pod of it says it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Claim {
+    pub(crate) resource: String,
+    pub(crate) nodes: BTreeMap<String, u32>,
+}
+
+/// What matters of any pod.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct PodEntry {
+    /// The node it is on, or is meant for.
+    pub(super) node: Option<String>,
+    pub(super) holds: Amounts,
+    pub(super) finished: bool,
+    /// What people call it.
+    pub(super) called: String,
+    pub(super) since: Timestamp,
+    pub(super) own: Option<Box<OwnPod>>,
+}
+
+/// A pod that was made here.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct OwnPod {
+    pub(crate) name: String,
+    pub(crate) namespace: String,
+    pub(crate) job: String,
+    pub(crate) job_uid: String,
+    pub(crate) root: String,
+    pub(crate) attempt: u32,
+    pub(crate) is_chief: bool,
+    pub(crate) ticket: Ticket,
+    pub(crate) claim: Option<Claim>,
+    /// The node it is pinned to.
+    pub(crate) pinned: String,
+    pub(crate) gpus: u32,
+    /// Whether our own gate is on it, and whether somebody else's is.
+    pub(crate) gated: bool,
+    pub(crate) foreign_gate: Option<String>,
+    /// When our gate was taken off.
+    pub(crate) placed: Option<Timestamp>,
+    pub(crate) bound: bool,
+    /// What the scheduler says about a pod that it cannot place.
+    pub(crate) unschedulable: Option<String>,
+    pub(crate) terminating: bool,
+    pub(crate) phase: PodPhase,
+    /// Why a container waits, such as `ImagePullBackOff`, and in whose words.
+    pub(crate) waiting: Option<(String, String)>,
+    /// Whether the image of the training container is there.
+    pub(crate) pulled: bool,
+    pub(crate) started: Option<Timestamp>,
+    pub(crate) ended: Option<Ended>,
+    pub(crate) ttl: Option<u32>,
+}
+
+/// How far a pod is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum PodPhase {
+    Pending,
+    Running,
+    Succeeded,
+    Failed,
+}
+
+/// How a pod, or its training container, ended.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(crate) struct Ended {
+    pub(crate) at: Option<Timestamp>,
+    pub(crate) exit_code: Option<i32>,
+    /// `OOMKilled`, `Evicted`, `DeadlineExceeded`, `Error`, …
+    pub(crate) reason: String,
+    pub(crate) message: String,
+    /// Taken away by the cluster, and not ended by itself.
+    pub(crate) disrupted: bool,
+}
+
+impl PodEntry {
+    /// Reads a pod; none if it holds nothing and is not ours.
+    pub(super) fn read(pod: &Pod) -> Option<PodEntry> {
+        let spec = pod.spec.as_ref()?;
+        let status = pod.status.as_ref();
+        let phase = phase(pod);
+        let finished = matches!(phase, PodPhase::Succeeded | PodPhase::Failed);
+        let own = OwnPod::read(pod, spec);
+        let nominated = status.and_then(|status| status.nominated_node_name.clone());
+        let pinned = own.as_ref().map(|own| own.pinned.clone()).filter(|node| !node.is_empty());
+        let node = spec.node_name.clone().filter(|node| !node.is_empty()).or(nominated).or(pinned);
+        if own.is_none() && (finished || node.is_none()) {
+            return None;
+        }
+        let name = pod.metadata.name.as_deref().unwrap_or_default();
+        let namespace = pod.metadata.namespace.as_deref().unwrap_or_default();
+        let called = match &own {
+            Some(own) => format!("job {}", own.job),
+            None => format!("pod {namespace}/{name}"),
+        };
+        let started = status.and_then(|status| status.start_time.as_ref());
+        let since =
+            started.or(pod.metadata.creation_timestamp.as_ref()).map_or(Timestamp::UNIX_EPOCH, |time| time.0);
+        let mut holds = requests::effective(spec);
+        holds.retain(|name, amount| *amount > 0 && (is_device(name) || name == "cpu" || name == "memory"));
+        Some(PodEntry { node, holds, finished, called, since, own: own.map(Box::new) })
+    }
+}
+
+impl OwnPod {
+    /// Reads a pod that was made here; none if it was not.
+    pub(crate) fn read(pod: &Pod, spec: &PodSpec) -> Option<OwnPod> {
+        let labels = pod.metadata.labels.as_ref()?;
+        let annotations = pod.metadata.annotations.as_ref();
+        let label = |name: &str| labels.get(name).cloned().unwrap_or_default();
+        let note = |name: &str| annotations.and_then(|notes| notes.get(name));
+        if label(names::MANAGED_BY) != names::RONDE || label(names::JOB_UID).is_empty() {
+            return None;
+        }
+        let status = pod.status.as_ref();
+        let gates = spec.scheduling_gates.iter().flatten();
+        let conditions = status.and_then(|status| status.conditions.as_ref());
+        let unschedulable = conditions
+            .into_iter()
+            .flatten()
+            .find(|one| one.type_ == "PodScheduled" && one.reason.as_deref() == Some("Unschedulable"))
+            .map(|one| one.message.clone().unwrap_or_default());
+        let claim: Option<Claim> = note(names::CLAIM).and_then(|text| serde_json::from_str(text).ok());
+        let resource = claim.as_ref().map_or("", |claim| claim.resource.as_str());
+        let gpus = requests::effective(spec).get(resource).copied().unwrap_or(0).div_ceil(1000);
+        let train = statuses(pod).find(|one| one.name == names::TRAIN);
+        let running = train.and_then(|one| one.state.as_ref()?.running.as_ref());
+        let ended = ended(pod, train);
+        let started = running
+            .and_then(|one| one.started_at.as_ref())
+            .or_else(|| train.and_then(|one| one.state.as_ref()?.terminated.as_ref()?.started_at.as_ref()));
+        Some(OwnPod {
+            name: pod.metadata.name.clone().unwrap_or_default(),
+            namespace: pod.metadata.namespace.clone().unwrap_or_default(),
+            job: label(names::JOB),
+            job_uid: label(names::JOB_UID),
+            root: label(names::ROOT),
+            attempt: label(names::ATTEMPT).parse().unwrap_or(0),
+            is_chief: label(names::ROLE) == "chief",
+            ticket: Ticket {
+                created: pod
+                    .metadata
+                    .creation_timestamp
+                    .as_ref()
+                    .map_or(Timestamp::UNIX_EPOCH, |time| time.0),
+                version: pod.metadata.resource_version.as_ref().and_then(|it| it.parse().ok()).unwrap_or(0),
+                uid: pod.metadata.uid.clone().unwrap_or_default(),
+            },
+            claim,
+            pinned: pinned(spec).unwrap_or_default(),
+            gpus: u32::try_from(gpus).unwrap_or(u32::MAX),
+            gated: gates.clone().any(|gate| gate.name == names::GATE),
+            foreign_gate: gates.clone().find(|gate| gate.name != names::GATE).map(|gate| gate.name.clone()),
+            placed: note(names::PLACED).and_then(|text| text.parse().ok()),
+            bound: spec.node_name.as_ref().is_some_and(|node| !node.is_empty()),
+            unschedulable,
+            terminating: pod.metadata.deletion_timestamp.is_some(),
+            phase: phase(pod),
+            waiting: waiting(pod),
+            pulled: train.is_some_and(|one| !one.image_id.is_empty()),
+            started: started.map(|time| time.0),
+            ended,
+            ttl: note(names::TTL).and_then(|text| text.parse().ok()),
+        })
+    }
+
+    /// Whether it has ended, well or not.
+    pub(crate) fn is_finished(&self) -> bool {
+        matches!(self.phase, PodPhase::Succeeded | PodPhase::Failed)
+    }
+}
+
+fn phase(pod: &Pod) -> PodPhase {
+    match pod.status.as_ref().and_then(|status| status.phase.as_deref()) {
+        Some("Running") => PodPhase::Running,
+        Some("Succeeded") => PodPhase::Succeeded,
+        Some("Failed") => PodPhase::Failed,
+        _ => PodPhase::Pending,
+    }
+}
+
+/// The node that a pod's required affinity names.
+fn pinned(spec: &PodSpec) -> Option<String> {
+    let required = spec
+        .affinity
+        .as_ref()?
+        .node_affinity
+        .as_ref()?
+        .required_during_scheduling_ignored_during_execution
+        .as_ref()?;
+    let fields = required.node_selector_terms.iter().flat_map(|term| term.match_fields.iter().flatten());
+    let mut named = fields.filter(|field| field.key == "metadata.name" && field.operator == "In");
+    named.next()?.values.as_ref()?.first().cloned()
+}
+
+/// All containers, those that run first included.
+fn statuses(pod: &Pod) -> impl Iterator<Item = &ContainerStatus> {
+    let status = pod.status.as_ref();
+    let init = status.and_then(|status| status.init_container_statuses.as_ref());
+    let main = status.and_then(|status| status.container_statuses.as_ref());
+    init.into_iter().flatten().chain(main.into_iter().flatten())
+}
+
+/// Why a container waits, if it is for more than its turn.
+fn waiting(pod: &Pod) -> Option<(String, String)> {
+    statuses(pod).find_map(|one| {
+        let waiting = one.state.as_ref()?.waiting.as_ref()?;
+        let reason = waiting.reason.clone().unwrap_or_default();
+        if matches!(reason.as_str(), "" | "PodInitializing" | "ContainerCreating") {
+            return None;
+        }
+        Some((reason, waiting.message.clone().unwrap_or_default()))
+    })
+}
+
+fn ended(pod: &Pod, train: Option<&ContainerStatus>) -> Option<Ended> {
+    let status = pod.status.as_ref()?;
+    let conditions = status.conditions.iter().flatten();
+    let disruption = conditions.clone().find(|one| one.type_ == "DisruptionTarget" && one.status == "True");
+    let is_failed = matches!(phase(pod), PodPhase::Failed | PodPhase::Succeeded);
+    // The container that trains, or else the one that failed before it could start.
+    let failed = statuses(pod)
+        .find_map(|one| one.state.as_ref()?.terminated.as_ref().filter(|ended| ended.exit_code != 0));
+    let terminated =
+        train.and_then(|one| one.state.as_ref()?.terminated.as_ref()).or(failed.filter(|_| is_failed));
+    if terminated.is_none() && !is_failed {
+        return None;
+    }
+    let pod_reason = status.reason.clone().unwrap_or_default();
+    let reason = match terminated.and_then(|ended| ended.reason.clone()) {
+        Some(reason) if pod_reason.is_empty() => reason,
+        _ if !pod_reason.is_empty() => pod_reason,
+        _ => disruption.and_then(|one| one.reason.clone()).unwrap_or_default(),
+    };
+    let message = terminated
+        .and_then(|ended| ended.message.clone())
+        .or_else(|| status.message.clone())
+        .or_else(|| disruption.and_then(|one| one.message.clone()));
+    Some(Ended {
+        at: terminated.and_then(|ended| ended.finished_at.as_ref()).map(|time| time.0),
+        exit_code: terminated.map(|ended| ended.exit_code),
+        disrupted: disruption.is_some()
+            || matches!(
+                reason.as_str(),
+                "Evicted"
+                    | "NodeLost"
+                    | "Shutdown"
+                    | "NodeShutdown"
+                    | "Terminated"
+                    | "Preempting"
+                    | "UnexpectedAdmissionError"
+            ),
+        reason,
+        message: message.unwrap_or_default(),
+    })
+}

@@ -1,0 +1,76 @@
+//! The way to the cluster: from a kubeconfig, or from inside.
+
+use std::env;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use kube::config::{KubeConfigOptions, Kubeconfig};
+use kube::{Client, Config};
+
+use crate::Error;
+use crate::error::chain;
+
+/// Which cluster, and where in it.
+#[derive(Clone, Debug, Default)]
+pub struct Which {
+    /// The context of the kubeconfig; its current one if not given.
+    pub context: Option<String>,
+    /// The namespace; the context's if not given.
+    pub namespace: Option<String>,
+}
+
+/// A cluster that has answered.
+#[derive(Clone)]
+pub struct Connection {
+    pub(crate) client: Client,
+    pub(crate) namespace: String,
+}
+
+/// Connects, and makes sure that somebody answers.
+pub async fn connect(which: &Which) -> Result<Connection, Error> {
+    let mut config = match Kubeconfig::read() {
+        Ok(kubeconfig) => {
+            let options =
+                KubeConfigOptions { context: which.context.clone(), ..KubeConfigOptions::default() };
+            Config::from_custom_kubeconfig(kubeconfig, &options)
+                .await
+                .map_err(|error| Error::NoCluster { problem: chain(&error), tried: kubeconfig_path() })?
+        }
+        Err(error) => match Config::incluster() {
+            Ok(config) if which.context.is_none() => config,
+            _ => return Err(Error::NoCluster { problem: chain(&error), tried: kubeconfig_path() }),
+        },
+    };
+    config.connect_timeout = Some(Duration::from_secs(10));
+    let namespace = which.namespace.clone().unwrap_or_else(|| config.default_namespace.clone());
+    let url = config.cluster_url.to_string();
+    let client = Client::try_from(config)
+        .map_err(|error| Error::NoCluster { problem: chain(&error), tried: kubeconfig_path() })?;
+    match client.apiserver_version().await {
+        Ok(_) => Ok(Connection { client, namespace }),
+        Err(error) => Err(match Error::met("ask for the cluster's version", error) {
+            Error::Passing { message, .. } => Error::Unreachable { url, problem: message },
+            // A server that answers, if only to say no.
+            Error::Forbidden { .. } => return Ok(Connection { client, namespace }),
+            other => other,
+        }),
+    }
+}
+
+impl Connection {
+    /// The namespace that was asked for, or the context's.
+    pub fn namespace(&self) -> &str {
+        &self.namespace
+    }
+}
+
+/// Where the kubeconfig is looked for.
+fn kubeconfig_path() -> String {
+    match env::var_os("KUBECONFIG").filter(|value| !value.is_empty()) {
+        Some(path) => path.to_string_lossy().into_owned(),
+        None => {
+            let home = env::var_os("HOME").map(PathBuf::from).unwrap_or_default();
+            home.join(".kube/config").display().to_string()
+        }
+    }
+}

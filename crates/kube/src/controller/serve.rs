@@ -1,0 +1,134 @@
+//! Health, readiness and figures for Prometheus, over plain HTTP.
+
+use std::fmt::Write;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
+
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpListener, TcpStream};
+
+use crate::Error;
+use crate::job::Phase;
+
+/// How long a request may take to arrive, and how long it may be.
+const PATIENCE: Duration = Duration::from_secs(5);
+const LONGEST: usize = 4096;
+
+const PHASES: [Phase; 8] = [
+    Phase::Pending,
+    Phase::Suspended,
+    Phase::Claimed,
+    Phase::Placing,
+    Phase::Scheduled,
+    Phase::Running,
+    Phase::Succeeded,
+    Phase::Failed,
+];
+
+/// What is counted.
+#[derive(Debug, Default)]
+pub(crate) struct Figures {
+    leads: AtomicBool,
+    rounds: AtomicU64,
+    jobs: [AtomicU64; PHASES.len()],
+}
+
+impl Figures {
+    pub(super) fn leads(&self, leads: bool) {
+        self.leads.store(leads, Ordering::Relaxed);
+    }
+
+    /// Notes a round and the phases of all jobs in it.
+    pub(super) fn count(&self, phases: impl Iterator<Item = Phase>) {
+        let mut counts = [0; PHASES.len()];
+        for phase in phases {
+            if let Some(place) = PHASES.iter().position(|known| *known == phase) {
+                counts[place] += 1;
+            }
+        }
+        for (figure, count) in self.jobs.iter().zip(counts) {
+            figure.store(count, Ordering::Relaxed);
+        }
+        self.rounds.fetch_add(1, Ordering::Relaxed);
+    }
+
+    fn text(&self) -> String {
+        let mut text = String::from("# HELP ronde_jobs Jobs by phase.\n# TYPE ronde_jobs gauge\n");
+        for (phase, count) in PHASES.iter().zip(&self.jobs) {
+            let _ = writeln!(text, "ronde_jobs{{phase=\"{phase:?}\"}} {}", count.load(Ordering::Relaxed));
+        }
+        let _ = write!(
+            text,
+            "# HELP ronde_leader Whether this manager acts.\n# TYPE ronde_leader gauge\nronde_leader {}\n\
+             # HELP ronde_rounds_total How often all jobs were looked at.\n# TYPE ronde_rounds_total counter\n\
+             ronde_rounds_total {}\n",
+            u8::from(self.leads.load(Ordering::Relaxed)),
+            self.rounds.load(Ordering::Relaxed)
+        );
+        text
+    }
+}
+
+/// Listens, and answers from then on.
+pub(super) async fn serve(address: SocketAddr, figures: Arc<Figures>) -> Result<(), Error> {
+    let listener = TcpListener::bind(address)
+        .await
+        .map_err(|source| Error::System { doing: "listen for those who ask how we are", source })?;
+    tokio::spawn(async move {
+        while let Ok((stream, _)) = listener.accept().await {
+            let figures = Arc::clone(&figures);
+            tokio::spawn(async move {
+                // Whoever asks and does not wait is no concern of ours.
+                let _ = tokio::time::timeout(PATIENCE, answer(stream, &figures)).await;
+            });
+        }
+    });
+    Ok(())
+}
+
+async fn answer(mut stream: TcpStream, figures: &Figures) -> std::io::Result<()> {
+    let mut request = Vec::new();
+    while !request.windows(4).any(|end| end == b"\r\n\r\n") && request.len() < LONGEST {
+        let mut piece = [0; 1024];
+        match stream.read(&mut piece).await? {
+            0 => break,
+            length => request.extend_from_slice(&piece[..length]),
+        }
+    }
+    stream.write_all(respond(&request, figures).as_bytes()).await
+}
+
+fn respond(request: &[u8], figures: &Figures) -> String {
+    let line = String::from_utf8_lossy(request);
+    let path = line.split_whitespace().nth(1).unwrap_or_default();
+    let (status, body) = match path {
+        "/healthz" | "/readyz" => ("200 OK", "ok\n".to_owned()),
+        "/metrics" => ("200 OK", figures.text()),
+        _ => ("404 Not Found", "there are /healthz, /readyz and /metrics\n".to_owned()),
+    };
+    let length = body.len();
+    format!(
+        "HTTP/1.1 {status}\r\nContent-Type: text/plain; version=0.0.4\r\nContent-Length: {length}\r\nConnection: close\r\n\r\n{body}"
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn figures_are_told_to_whoever_asks() {
+        let figures = Figures::default();
+        figures.leads(true);
+        figures.count([Phase::Running, Phase::Running, Phase::Pending].into_iter());
+        let answer = respond(b"GET /metrics HTTP/1.1\r\n\r\n", &figures);
+        assert!(
+            answer.contains("ronde_jobs{phase=\"Running\"} 2\n") && answer.contains("ronde_leader 1\n"),
+            "{answer}"
+        );
+        assert!(respond(b"GET /healthz HTTP/1.1\r\n\r\n", &figures).starts_with("HTTP/1.1 200"));
+        assert!(respond(b"garbage", &figures).starts_with("HTTP/1.1 404"));
+    }
+}

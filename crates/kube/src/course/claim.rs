@@ -1,0 +1,167 @@
+//! From waiting to a claim that is safe.
+//!
+//! A plan becomes a set of gated pods, each of which says what the whole set claims. When all exist, our pods are listed
+//! anew. Whoever created its first pod before us is in that list, and counts; whoever did after us will find us in
+//! theirs. So of two sets that want the same GPUs exactly one goes on, whatever was seen by whom in between. The other
+//! is deleted as a whole.
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use k8s_openapi::jiff::SignedDuration;
+use ronde_placement::{Cause, Plan};
+
+use super::status::{Said, told};
+use super::{Action, Current, Decision, Observed, ending, spread};
+use crate::cluster::{Claims, Ticket};
+use crate::job::{Gang, Phase, request};
+
+/// How long a claim may stay unused: well below the time after which others stop counting it.
+const CLAIM_LIFE: SignedDuration = SignedDuration::from_secs(45);
+/// How long the first to yield waits; twice as long each time after that.
+const FIRST_YIELD: f64 = 0.2;
+const LONGEST_YIELD: f64 = 5.0;
+
+/// Nothing is there: waits for its time, its turn and its GPUs, and claims them.
+pub(super) fn plan(seen: &Observed<'_>, current: &Current<'_>) -> Decision {
+    let waits = |said: Said, wake| Decision {
+        actions: Vec::new(),
+        status: told(seen, Phase::Pending, current.attempt, said),
+        wake,
+    };
+    if let Some(Time(start)) = seen.status.not_before.as_ref().filter(|time| time.0 > seen.now) {
+        let said = Said::new(&seen.status.reason, seen.status.message.clone());
+        return waits(said, Some(start.duration_since(seen.now)));
+    }
+    if let Err(why) = seen.turn {
+        return waits(Said::new("Queued", why), None);
+    }
+    let request = request(&seen.job.spec, &seen.status.avoid, seen.now);
+    // A node that was left out may be tried again when its time is over.
+    let until = seen.status.avoid.iter().map(|one| one.until.0).filter(|until| *until > seen.now).min();
+    let wake = until.map(|until| until.duration_since(seen.now));
+    let snapshot = match seen.ledger.snapshot(seen.now, Claims::All) {
+        Ok(snapshot) => snapshot,
+        Err(error) => {
+            return waits(Said::new("Unreadable", format!("the cluster cannot be read: {error}")), wake);
+        }
+    };
+    let plan = match ronde_placement::plan(&snapshot, &request) {
+        Ok(plan) => plan,
+        Err(refusal) => {
+            let reason = match refusal.cause {
+                Cause::Invalid { .. } => "Invalid",
+                Cause::Never { .. } => "NeverEnough",
+                Cause::NotEnough { .. } => "NotEnoughGpus",
+            };
+            let message = refusal.waiting().unwrap_or_else(|| refusal.to_string());
+            return waits(Said::new(reason, message), wake);
+        }
+    };
+    if let Some((better, left)) = better(seen, &request, &plan) {
+        let mut decision = waits(better, Some(left));
+        decision.status.waiting_since = seen.status.waiting_since.clone().or(Some(Time(seen.now)));
+        return decision;
+    }
+    let claim = plan.shares.iter().map(|share| (share.node.clone(), share.gpus)).collect();
+    let gang = Gang::new(&seen.job.name, current.attempt, &claim);
+    claiming(seen, current, &gang)
+}
+
+/// A plan on fewer nodes that is worth waiting for, and for how long.
+fn better(
+    seen: &Observed<'_>,
+    request: &ronde_placement::Request,
+    plan: &Plan,
+) -> Option<(Said, SignedDuration)> {
+    let patience = SignedDuration::from_secs(i64::from(seen.job.spec.wait_for_better_seconds));
+    let waited = seen
+        .status
+        .waiting_since
+        .as_ref()
+        .map_or(SignedDuration::ZERO, |since| seen.now.duration_since(since.0));
+    if waited >= patience {
+        return None;
+    }
+    let empty = seen.ledger.snapshot(seen.now, Claims::Nobody).ok()?;
+    let ideal = ronde_placement::plan(&empty, request).ok()?;
+    let (now, then) = (plan.shares.len(), ideal.shares.len());
+    let said = format!("{now} nodes are possible now, and {then} would do: waits for fewer");
+    (then < now).then(|| (Said::new("WaitsForBetter", said), patience - waited))
+}
+
+/// Creates what is missing of a set.
+fn claiming(seen: &Observed<'_>, current: &Current<'_>, gang: &Gang) -> Decision {
+    let exists = |name: &str| current.pods.iter().any(|pod| pod.name == name);
+    let mut actions = Vec::new();
+    // Workers first, the chief last.
+    for (member, about) in gang.members.iter().enumerate().rev() {
+        if !exists(&about.pod) {
+            actions.push(Action::CreatePod { gang: gang.clone(), member });
+        }
+    }
+    actions.push(Action::List);
+    let said = Said::new("Claimed", format!("{} GPUs claimed on {}", gang.gpus(), gang.nodes()));
+    let mut status = told(seen, Phase::Claimed, gang.attempt, said);
+    status.gpus = gang.gpus().to_string();
+    status.nodes = gang.nodes();
+    status.waiting_since = None;
+    Decision { actions, status, wake: Some(CLAIM_LIFE) }
+}
+
+/// All pods that exist are gated: completes the set, makes sure of the claim, and lets the scheduler at it.
+pub(super) fn secure(seen: &Observed<'_>, current: &Current<'_>, gang: &Gang) -> Decision {
+    let Some(mine) = current.pods.iter().map(|pod| &pod.ticket).min() else { return plan(seen, current) };
+    let yields = |why: String| {
+        let wait = (FIRST_YIELD * f64::from(1u32 << seen.status.yields.min(8))).min(LONGEST_YIELD);
+        let wait =
+            SignedDuration::from_secs_f64(wait * (0.5 + spread(&seen.job.root.uid, seen.status.yields)));
+        let mut decision = ending::release(seen, current, Said::new("Yielded", why));
+        decision.status.yields = seen.status.yields + 1;
+        decision.status.not_before = seen.now.checked_add(wait).ok().map(Time);
+        decision.wake = Some(wait);
+        decision
+    };
+    if current.pods.iter().any(|pod| pod.terminating) {
+        return yields("a pod of the claim was deleted".to_owned());
+    }
+    if seen.now.duration_since(mine.created) > CLAIM_LIFE {
+        return yields("the claim was not made use of in time".to_owned());
+    }
+    if current.pods.len() < gang.members.len() {
+        return claiming(seen, current, gang);
+    }
+    if !seen.listed {
+        let mut decision = claiming(seen, current, gang);
+        decision.actions = vec![Action::List];
+        return decision;
+    }
+    if let Some(node) = taken(seen, current, gang, mine) {
+        return yields(format!("another job came first on {node}"));
+    }
+    // Before any pod can run, so that its chief's name is there when it asks.
+    let mut actions = vec![Action::Support { gang: gang.clone() }, Action::WritePlan { gang: gang.clone() }];
+    actions.extend(ungate(current));
+    let said = Said::new("Placing", format!("{} GPUs are ours on {}", gang.gpus(), gang.nodes()));
+    let mut status = told(seen, Phase::Placing, gang.attempt, said);
+    status.yields = 0;
+    Decision { actions, status, wake: Some(super::watching::PLACE_PATIENCE) }
+}
+
+/// Lets the scheduler at every pod that is still gated.
+pub(super) fn ungate(current: &Current<'_>) -> impl Iterator<Item = Action> {
+    let gated = current.pods.iter().filter(|pod| pod.gated && !pod.terminating);
+    gated.map(|pod| Action::Ungate { pod: pod.name.clone(), uid: pod.ticket.uid.clone() })
+}
+
+/// A node on which those who came first have left too little.
+fn taken(seen: &Observed<'_>, current: &Current<'_>, gang: &Gang, mine: &Ticket) -> Option<String> {
+    let key = current.key(seen.job);
+    let Ok(snapshot) = seen.ledger.snapshot(seen.now, Claims::Before(mine, &key)) else {
+        return gang.members.first().map(|member| member.node.clone());
+    };
+    let resource = &seen.job.spec.resource;
+    gang.claim().into_iter().find_map(|(name, gpus)| {
+        let node = snapshot.nodes.iter().find(|node| node.name == name);
+        let free = node.and_then(|node| node.gpus.get(resource)).map_or(0, |gpus| gpus.free);
+        (free < gpus).then_some(name)
+    })
+}

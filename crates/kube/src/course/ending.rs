@@ -1,0 +1,241 @@
+//! What an end means: success, another attempt, or failure; and what is left to do when all is over.
+//!
+//! The chief's result decides. A pod that failed before the chief did is what the message is about, since the chief then
+//! only tells of ranks that it lost.
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use k8s_openapi::jiff::{SignedDuration, Timestamp};
+
+use super::status::{Said, told};
+use super::{Action, Current, Decision, Observed, delete};
+use crate::cluster::{OwnPod, PodPhase};
+use crate::job::{Avoided, JobStatus, Phase};
+
+/// How long the chief may take to end by itself after a worker did; it knows best what happened.
+const CHIEF_PATIENCE: SignedDuration = SignedDuration::from_secs(30);
+/// The time before the second attempt; twice as long each time after that.
+const FIRST_RETRY: i64 = 5;
+const LONGEST_RETRY: i64 = 300;
+/// How long a node on which a job was lost is left out.
+const AVOID: SignedDuration = SignedDuration::from_secs(300);
+
+/// Why an attempt failed.
+#[derive(Clone, Debug)]
+pub(super) struct Failure {
+    said: Said,
+    pod: Option<String>,
+    exit_code: Option<i32>,
+    /// A node that is to blame.
+    node: Option<String>,
+    /// Another attempt would end the same way.
+    for_good: bool,
+}
+
+impl Failure {
+    pub(super) fn of(pod: &OwnPod, said: Said) -> Failure {
+        let exit_code = pod.ended.as_ref().and_then(|ended| ended.exit_code);
+        Failure { said, pod: Some(pod.name.clone()), exit_code, node: None, for_good: false }
+            .blaming(pod.ended.as_ref().is_some_and(|ended| ended.disrupted).then(|| pod.pinned.clone()))
+    }
+
+    /// Leaves this node out of the next attempt.
+    pub(super) fn blaming(mut self, node: Option<String>) -> Failure {
+        self.node = node;
+        self
+    }
+
+    /// Another attempt would end the same way.
+    pub(super) fn for_good(mut self) -> Failure {
+        self.for_good = true;
+        self
+    }
+}
+
+/// Whether the current set has come to an end, and what then.
+pub(super) fn ended(seen: &Observed<'_>, current: &Current<'_>) -> Option<Decision> {
+    let chief = current.chief();
+    if let Some(chief) = chief {
+        let code = chief.ended.as_ref().and_then(|ended| ended.exit_code);
+        match chief.phase {
+            PodPhase::Succeeded => return Some(success(seen, current)),
+            // The container says it a moment before the pod does.
+            PodPhase::Running if code == Some(0) => return Some(success(seen, current)),
+            PodPhase::Failed => return Some(fail(seen, current, first_failure(current, chief))),
+            PodPhase::Running if code.is_some() => {
+                return Some(fail(seen, current, first_failure(current, chief)));
+            }
+            _ => {}
+        }
+    }
+    // From here on only of sets that the scheduler was let at.
+    let is_past = current.pods.iter().any(|pod| !pod.gated)
+        || matches!(seen.status.phase, Phase::Placing | Phase::Scheduled | Phase::Running)
+            && seen.status.attempt == current.attempt;
+    if !is_past {
+        return None;
+    }
+    if let Some(lost) =
+        current.pods.iter().find(|pod| pod.bound && !pod.is_finished() && !seen.ledger.is_ready(&pod.pinned))
+    {
+        let said = format!("{}, where {} runs, does not answer any more", lost.pinned, lost.name);
+        let failure = Failure::of(lost, Said::new("NodeLost", said)).blaming(Some(lost.pinned.clone()));
+        return Some(fail(seen, current, failure));
+    }
+    if let Some(missing) = missing(current) {
+        let said = Said::new("PodDeleted", format!("{missing} was deleted while the job ran"));
+        let failure = Failure { said, pod: None, exit_code: None, node: None, for_good: false };
+        return Some(fail(seen, current, failure));
+    }
+    let failed = current.pods.iter().copied().filter(|pod| pod.phase == PodPhase::Failed);
+    let first = failed.min_by_key(|pod| pod.ended.as_ref().and_then(|ended| ended.at))?;
+    let since = first.ended.as_ref().and_then(|ended| ended.at).unwrap_or(seen.now);
+    let waited = seen.now.duration_since(since);
+    let is_over = waited >= CHIEF_PATIENCE || chief.is_none_or(|chief| chief.started.is_none());
+    if is_over {
+        return Some(fail(seen, current, Failure::of(first, describe(first))));
+    }
+    let said = Said::new("Ending", describe(first).message);
+    let status = told(seen, seen.status.phase, current.attempt, said);
+    Some(Decision { actions: Vec::new(), status, wake: Some(CHIEF_PATIENCE - waited) })
+}
+
+/// A pod of the set that is not there any more.
+fn missing(current: &Current<'_>) -> Option<String> {
+    let gang = current.gang.as_ref();
+    let Some(gang) = gang else { return Some("every pod".to_owned()) };
+    let exists = |name: &str| current.pods.iter().any(|pod| pod.name == name);
+    gang.members.iter().map(|member| &member.pod).find(|name| !exists(name)).map(|name| format!("pod {name}"))
+}
+
+fn success(seen: &Observed<'_>, current: &Current<'_>) -> Decision {
+    let said = Said::new("Succeeded", "the training ended well");
+    let mut status = told(seen, Phase::Succeeded, current.attempt, said);
+    let chief = current.chief();
+    status.finished = Some(Time(chief.and_then(|pod| pod.ended.as_ref()?.at).unwrap_or(seen.now)));
+    status.started = status.started.or(chief.and_then(|pod| pod.started).map(Time));
+    status.exit_code = Some(0);
+    finish(seen, current, status)
+}
+
+/// The attempt has failed: another one, or the end.
+pub(super) fn fail(seen: &Observed<'_>, current: &Current<'_>, failure: Failure) -> Decision {
+    // Chiefs that failed stay, so they can be counted by a manager that knows nothing else.
+    let chiefs = current.earlier.iter().filter(|pod| pod.is_chief && pod.phase == PodPhase::Failed).count();
+    let failures = seen.status.failures.max(u32::try_from(chiefs).unwrap_or(u32::MAX)).saturating_add(1);
+    if failure.for_good || failures > seen.job.spec.retries {
+        let mut status = told(seen, Phase::Failed, current.attempt, failure.said);
+        status.failures = failures;
+        status.finished = Some(Time(seen.now));
+        status.exit_code = failure.exit_code;
+        status.failed_pod = failure.pod;
+        return finish(seen, current, status);
+    }
+    let wait = (FIRST_RETRY << (failures - 1).min(10)).min(LONGEST_RETRY);
+    let said = format!(
+        "attempt {failures} of {} failed: {}; the next one starts in {wait} s",
+        seen.job.spec.retries + 1,
+        failure.said.message
+    );
+    let mut decision = release(seen, current, Said::new("Retrying", said));
+    decision.status.failures = failures;
+    decision.status.failed_pod = failure.pod;
+    let wait = SignedDuration::from_secs(wait);
+    decision.status.not_before = seen.now.checked_add(wait).ok().map(Time);
+    decision.wake = Some(wait);
+    if let Some(node) = failure.node {
+        let until = seen.now.checked_add(AVOID).unwrap_or(seen.now);
+        avoid(&mut decision.status, &node, until, &failure.said.reason);
+    }
+    decision
+}
+
+/// Fails for good, for a reason that lies with the job itself.
+pub(super) fn give_up(seen: &Observed<'_>, current: &Current<'_>, said: Said) -> Decision {
+    let failure = Failure { said, pod: None, exit_code: None, node: None, for_good: true };
+    fail(seen, current, failure)
+}
+
+/// Deletes the current set, and waits for another.
+pub(super) fn release(seen: &Observed<'_>, current: &Current<'_>, said: Said) -> Decision {
+    let is_kept = |pod: &OwnPod| pod.is_chief && pod.is_finished();
+    let mut actions = delete(current.pods.iter().copied().filter(|pod| !is_kept(pod)));
+    actions.extend(delete(current.earlier.iter().copied().filter(|pod| !pod.is_chief)));
+    let next = if current.pods.is_empty() { current.attempt } else { current.attempt + 1 };
+    Decision { actions, status: told(seen, Phase::Pending, next, said), wake: None }
+}
+
+/// Leaves a node out for a while.
+pub(super) fn avoid(status: &mut JobStatus, node: &str, until: Timestamp, why: &str) {
+    status.avoid.retain(|one| one.node != node);
+    status.avoid.push(Avoided { node: node.to_owned(), until: Time(until), why: why.to_owned() });
+}
+
+fn finish(seen: &Observed<'_>, current: &Current<'_>, mut status: JobStatus) -> Decision {
+    // A manager that comes to it only now has not seen them before.
+    if let Some(gang) = &current.gang {
+        status.gpus = gang.gpus().to_string();
+        status.nodes = gang.nodes();
+    }
+    tidy(&Observed { status: &status, ..*seen }, current)
+}
+
+/// All is over: GPUs are given back at once; the chief, and the pod that failed first, stay for their logs.
+pub(super) fn tidy(seen: &Observed<'_>, current: &Current<'_>) -> Decision {
+    let status = seen.status.clone();
+    let finished = status.finished.as_ref().map_or(seen.now, |time| time.0);
+    let ttl = SignedDuration::from_secs(i64::from(seen.job.spec.ttl_seconds_after_finished));
+    let left = ttl - seen.now.duration_since(finished);
+    if left <= SignedDuration::ZERO {
+        let everything = current.pods.iter().chain(&current.earlier).copied();
+        let mut actions = delete(everything);
+        actions.push(Action::Sweep { attempts: current.attempt });
+        return Decision { actions, status, wake: None };
+    }
+    let is_kept = |pod: &OwnPod| {
+        let is_result = pod.is_chief && pod.attempt == current.attempt;
+        let is_culprit = status.failed_pod.as_deref() == Some(&pod.name);
+        let has_ended = pod.is_finished() || pod.is_chief && pod.ended.is_some();
+        has_ended && (is_result || is_culprit)
+    };
+    let rest = current.pods.iter().chain(&current.earlier).copied().filter(|pod| !is_kept(pod));
+    Decision { actions: delete(rest), wake: Some(left), status }
+}
+
+/// The pod that failed first, and how. The chief's own words count if it was the chief, or if a rank failed.
+fn first_failure(current: &Current<'_>, chief: &OwnPod) -> Failure {
+    let at = |pod: &OwnPod| pod.ended.as_ref().and_then(|ended| ended.at);
+    let is_killed = |pod: &&&OwnPod| {
+        pod.ended.as_ref().is_some_and(|ended| ended.disrupted || ended.reason == "OOMKilled")
+    };
+    let is_earlier = |pod: &&&OwnPod| match (at(pod), at(chief)) {
+        (Some(worker), Some(chief)) => worker <= chief,
+        _ => true,
+    };
+    let workers = current.pods.iter().filter(|pod| !pod.is_chief).filter(is_killed).filter(is_earlier);
+    let first = workers.min_by_key(|pod| at(pod)).copied().unwrap_or(chief);
+    let mut failure = Failure::of(first, describe(first));
+    failure.exit_code = chief.ended.as_ref().and_then(|ended| ended.exit_code).or(failure.exit_code);
+    failure
+}
+
+/// How a pod ended, in words.
+fn describe(pod: &OwnPod) -> Said {
+    let nothing = crate::cluster::Ended::default();
+    let ended = pod.ended.as_ref().unwrap_or(&nothing);
+    let (name, node) = (&pod.name, &pod.pinned);
+    let said = match ended.reason.as_str() {
+        "OOMKilled" => {
+            format!("{name} on {node} ran out of memory; give it more with memoryPerGpu (--memory-per-gpu)")
+        }
+        "Evicted" => format!("{name} was evicted from {node}: {}", ended.message),
+        "DeadlineExceeded" => format!("{name} on {node} took longer than its deadline"),
+        _ if ended.disrupted => format!("{name} was taken off {node} ({}): {}", ended.reason, ended.message),
+        _ => match ended.exit_code {
+            Some(code) => format!("{name} on {node} ended with status {code}"),
+            None if ended.message.is_empty() => format!("{name} on {node} failed ({})", ended.reason),
+            None => format!("{name} on {node} failed: {}", ended.message),
+        },
+    };
+    let reason = if ended.reason.is_empty() { "Error" } else { &ended.reason };
+    Said::new(reason, said)
+}

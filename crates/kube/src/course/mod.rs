@@ -1,0 +1,169 @@
+//! What to do next about a job: everything observed goes in, actions and the job's status come out, with the reason.
+//!
+//! Nothing is remembered that cannot be seen in the cluster. A manager that is killed after any action and started anew
+//! observes again, and goes on; so nearly every action may be repeated, and those that may not are guarded by uids.
+//!
+//! ```text
+//! Pending ─ planned ─▶ Claimed ─ listed again, still ours ─▶ Placing ─▶ Scheduled ─▶ Running ─▶ Succeeded, Failed
+//!    ▲                    │ another set came first              │ no place in time        │ failed, with retries left
+//!    └────────────────────┴──────────── all pods deleted ───────┴──────────────────────────┘
+//! ```
+//! `claim.rs` goes from waiting to a safe claim, `watching.rs` from there to running pods, `ending.rs` says what an end
+//! means and what is left to do then.
+
+mod claim;
+mod ending;
+#[cfg(test)]
+mod simulation;
+mod status;
+#[cfg(test)]
+mod tests;
+mod watching;
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use k8s_openapi::jiff::{SignedDuration, Timestamp};
+
+use crate::cluster::{GangKey, Ledger, OwnPod};
+use crate::job::{Gang, Job, JobStatus, Phase, validate};
+
+pub(crate) use status::Said;
+
+/// Everything that a decision depends on.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Observed<'a> {
+    pub(crate) job: &'a Job,
+    /// The last decision's status, if it is still known.
+    pub(crate) status: &'a JobStatus,
+    pub(crate) ledger: &'a Ledger,
+    /// Whether our own pods in the ledger were listed after the job's set was complete.
+    pub(crate) listed: bool,
+    /// Whether it is this job's turn to claim GPUs; if not, what it waits for.
+    pub(crate) turn: Result<(), &'a str>,
+    pub(crate) now: Timestamp,
+}
+
+/// What to do, in this order, and what to tell.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Decision {
+    pub(crate) actions: Vec<Action>,
+    pub(crate) status: JobStatus,
+    /// When to look again, if nothing happens before.
+    pub(crate) wake: Option<SignedDuration>,
+}
+
+/// One thing to do.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) enum Action {
+    /// Make the services and the secret, if they are not there.
+    Support { gang: Gang },
+    /// Make one pod of a set, gated.
+    CreatePod { gang: Gang, member: usize },
+    /// Write down what was planned.
+    WritePlan { gang: Gang },
+    /// List our own pods anew, then decide again with `listed`.
+    List,
+    /// Let the scheduler at a pod.
+    Ungate { pod: String, uid: String },
+    /// Delete a pod, with its usual grace.
+    DeletePod { pod: String, uid: String },
+    /// Delete everything that is left of the job and of its sets up to this one.
+    Sweep { attempts: u32 },
+}
+
+/// The job's current set of pods.
+#[derive(Clone, Debug)]
+pub(crate) struct Current<'a> {
+    pub(crate) attempt: u32,
+    /// Its pods that exist, by name; none if there is no current set.
+    pub(crate) pods: Vec<&'a OwnPod>,
+    /// What it is to be, as its pods say.
+    pub(crate) gang: Option<Gang>,
+    /// Pods of earlier sets.
+    pub(crate) earlier: Vec<&'a OwnPod>,
+}
+
+impl<'a> Current<'a> {
+    pub(crate) fn of(seen: &Observed<'a>) -> Current<'a> {
+        let pods = seen.ledger.pods_of(&seen.job.root.uid);
+        let newest = pods.iter().map(|pod| pod.attempt).max().unwrap_or(0);
+        let mut attempt = newest.max(seen.status.attempt);
+        // A set that is all gated and being deleted was given up, also if nobody could write that down.
+        let is_given_up = |pod: &&&OwnPod| pod.attempt == attempt && pod.terminating && pod.gated;
+        let mine = pods.iter().filter(|pod| pod.attempt == attempt).count();
+        if mine > 0 && pods.iter().filter(is_given_up).count() == mine {
+            attempt += 1;
+        }
+        let (pods, earlier): (Vec<&OwnPod>, Vec<&OwnPod>) =
+            pods.into_iter().partition(|pod| pod.attempt == attempt);
+        let claim = pods.iter().find_map(|pod| pod.claim.as_ref());
+        let gang = claim.map(|claim| Gang::new(&seen.job.name, attempt, &claim.nodes));
+        Current { attempt, pods, gang, earlier }
+    }
+
+    pub(crate) fn key(&self, job: &Job) -> GangKey {
+        GangKey { job_uid: job.root.uid.clone(), attempt: self.attempt }
+    }
+
+    pub(crate) fn chief(&self) -> Option<&'a OwnPod> {
+        self.pods.iter().copied().find(|pod| pod.is_chief)
+    }
+}
+
+/// Decides.
+pub(crate) fn decide(seen: &Observed<'_>) -> Decision {
+    let current = Current::of(seen);
+    if seen.job.deleting {
+        let everything = current.pods.iter().chain(&current.earlier);
+        return Decision { actions: delete(everything.copied()), status: seen.status.clone(), wake: None };
+    }
+    if seen.status.phase.is_final() {
+        return ending::tidy(seen, &current);
+    }
+    if let Err(problems) = validate(&seen.job.name, &seen.job.spec) {
+        return ending::give_up(seen, &current, Said::new("Invalid", problems.join("; ")));
+    }
+    if seen.job.spec.suspend {
+        let mut decision = ending::release(seen, &current, Said::new("Suspended", "the job is suspended"));
+        decision.status.phase = Phase::Suspended;
+        decision.status.not_before = None;
+        return decision;
+    }
+    if let Some(decision) = ending::ended(seen, &current) {
+        return decision;
+    }
+    let mut decision = match &current.gang {
+        None => claim::plan(seen, &current),
+        Some(gang) if current.pods.iter().all(|pod| pod.gated) => claim::secure(seen, &current, gang),
+        Some(gang) => watching::watch(seen, &current, gang),
+    };
+    status::complete(&mut decision.status, seen);
+    decision
+}
+
+/// The API server did not take an action: nothing is kept half, and another try is made later, unless that is useless.
+pub(crate) fn refused(seen: &Observed<'_>, said: Said, for_good: bool) -> Decision {
+    let current = Current::of(seen);
+    if for_good {
+        return ending::give_up(seen, &current, said);
+    }
+    let pause = SignedDuration::from_secs(10);
+    let mut decision = ending::release(seen, &current, said);
+    decision.status.not_before = seen.now.checked_add(pause).ok().map(Time);
+    decision.wake = Some(pause);
+    decision
+}
+
+/// Deletes these pods, except those that are being deleted.
+pub(crate) fn delete<'a>(pods: impl IntoIterator<Item = &'a OwnPod>) -> Vec<Action> {
+    let live = pods.into_iter().filter(|pod| !pod.terminating);
+    live.map(|pod| Action::DeletePod { pod: pod.name.clone(), uid: pod.ticket.uid.clone() }).collect()
+}
+
+/// A number between 0 and 1 that differs from job to job and from try to try, so that those who collided do not again.
+pub(crate) fn spread(uid: &str, count: u32) -> f64 {
+    // FNV: short, and the same on every machine.
+    let bytes = uid.bytes().chain(count.to_le_bytes());
+    let hash = bytes
+        .fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x100_0000_01b3));
+    (hash >> 11) as f64 / (1u64 << 53) as f64
+}

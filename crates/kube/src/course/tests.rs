@@ -1,0 +1,337 @@
+//! One state of a job at a time: what is observed, and what must be decided.
+//!
+//! A case begins with a job of 6 GPUs on nodes with 5, 3 and 2, whose pods are as `Set` says; what is special about it is
+//! done to the pods as JSON. What happens over time is in `simulation.rs`.
+
+use k8s_openapi::api::core::v1::{Node, Pod};
+use serde_json::{Value, json};
+
+use super::*;
+use crate::job::{examples, pod};
+
+const CREATED: &str = "2026-01-01T00:00:00Z";
+
+fn at(seconds: i64) -> Timestamp {
+    CREATED.parse::<Timestamp>().expect("a time") + SignedDuration::from_secs(seconds)
+}
+
+fn nodes() -> Vec<Node> {
+    let node = |(name, gpus): (&str, &str)| {
+        serde_json::from_value(json!({
+            "metadata": {"name": name},
+            "status": {
+                "allocatable": {"nvidia.com/gpu": gpus, "cpu": "64", "memory": "64Gi", "pods": "110"},
+                "conditions": [{"type": "Ready", "status": "True"}],
+            },
+        }))
+        .expect("a node")
+    };
+    [("node-1", "5"), ("node-2", "3"), ("node-3", "2")].map(node).to_vec()
+}
+
+/// How far both pods of the set are.
+#[derive(Clone, Copy, PartialEq)]
+enum Set {
+    Gated,
+    Placed,
+    Bound,
+    Running,
+}
+
+/// The chief on node-3 with 1 GPU and the worker on node-1 with 5.
+fn pods(job: &Job, set: Set) -> Vec<Value> {
+    let gang = Gang::new(&job.name, 0, &[("node-1".to_owned(), 5), ("node-3".to_owned(), 1)].into());
+    let mut pods: Vec<Value> = Vec::new();
+    for member in &gang.members {
+        let mut made = json!(pod(job, &gang, member, &examples::surroundings()).expect("a pod"));
+        made["metadata"]["uid"] = json!(format!("uid-{}", member.pod));
+        made["metadata"]["creationTimestamp"] = json!(CREATED);
+        made["metadata"]["resourceVersion"] = json!("7");
+        made["status"] = json!({"phase": "Pending"});
+        if set != Set::Gated {
+            made["spec"]["schedulingGates"] = json!([]);
+            made["metadata"]["annotations"]["ronde.dev/placed"] = json!("2026-01-01T00:00:01Z");
+        }
+        if matches!(set, Set::Bound | Set::Running) {
+            made["spec"]["nodeName"] = json!(member.node);
+        }
+        if set == Set::Running {
+            made["status"] = json!({"phase": "Running", "containerStatuses": [container(json!({"running": {"startedAt": at(4)}}))]});
+        }
+        pods.push(made);
+    }
+    pods
+}
+
+fn container(state: Value) -> Value {
+    json!({"name": "train", "image": "i", "imageID": "x", "ready": true, "restartCount": 0, "state": state})
+}
+
+fn ended(code: i32, reason: &str, second: i64) -> Value {
+    let phase = if code == 0 { "Succeeded" } else { "Failed" };
+    let state = json!({"terminated": {"exitCode": code, "reason": reason, "startedAt": at(4), "finishedAt": at(second)}});
+    json!({"phase": phase, "containerStatuses": [container(state)]})
+}
+
+struct Case {
+    job: Job,
+    status: JobStatus,
+    nodes: Vec<Node>,
+    pods: Vec<Value>,
+    listed: bool,
+    now: Timestamp,
+}
+
+impl Case {
+    fn with(set: Set) -> Case {
+        let job = examples::job("mnist", 6);
+        let phase = match set {
+            Set::Gated => Phase::Claimed,
+            Set::Placed => Phase::Placing,
+            Set::Bound => Phase::Scheduled,
+            Set::Running => Phase::Running,
+        };
+        let status = JobStatus { phase, ..JobStatus::default() };
+        Case { pods: pods(&job, set), job, status, nodes: nodes(), listed: false, now: at(5) }
+    }
+
+    fn nothing() -> Case {
+        Case { pods: Vec::new(), status: JobStatus::default(), ..Case::with(Set::Gated) }
+    }
+
+    fn decide(&self) -> Decision {
+        let pods: Vec<Pod> =
+            self.pods.iter().map(|pod| serde_json::from_value(pod.clone()).expect("a pod")).collect();
+        let ledger = Ledger::of(&self.nodes, &pods);
+        let seen = Observed {
+            job: &self.job,
+            status: &self.status,
+            ledger: &ledger,
+            listed: self.listed,
+            turn: Ok(()),
+            now: self.now,
+        };
+        decide(&seen)
+    }
+}
+
+/// Actions in a few letters each.
+fn words(decision: &Decision) -> Vec<String> {
+    let word = |action: &Action| match action {
+        Action::Support { .. } => "support".to_owned(),
+        Action::CreatePod { gang, member } => format!("create {}", gang.members[*member].pod),
+        Action::WritePlan { .. } => "write".to_owned(),
+        Action::List => "list".to_owned(),
+        Action::Ungate { pod, .. } => format!("ungate {pod}"),
+        Action::DeletePod { pod, .. } => format!("delete {pod}"),
+        Action::Sweep { .. } => "sweep".to_owned(),
+    };
+    decision.actions.iter().map(word).collect()
+}
+
+fn expect(case: &Case, actions: &[&str], phase: Phase, reason: &str) -> Decision {
+    let decision = case.decide();
+    let said = format!("{:?}: {}", decision.status.phase, decision.status.message);
+    assert_eq!(words(&decision), actions, "{said}");
+    assert_eq!((decision.status.phase, decision.status.reason.as_str()), (phase, reason), "{said}");
+    decision
+}
+
+const BOTH_DELETED: [&str; 2] = ["delete mnist-chief", "delete mnist-worker-0"];
+
+#[test]
+fn gpus_are_claimed_by_pods_of_which_the_chief_comes_last() {
+    let decision = expect(
+        &Case::nothing(),
+        &["create mnist-worker-0", "create mnist-chief", "list"],
+        Phase::Claimed,
+        "Claimed",
+    );
+    assert_eq!(decision.status.nodes, "node-1: 5, node-3: 1");
+}
+
+#[test]
+fn a_job_waits_with_the_reason_for_gpus_for_its_turn_and_for_its_time() {
+    let mut case = Case::nothing();
+    case.job.spec = examples::spec(11);
+    expect(&case, &[], Phase::Pending, "NeverEnough");
+    case.job.spec = examples::spec(9);
+    case.nodes[0].spec = serde_json::from_value(json!({"unschedulable": true})).expect("a spec");
+    let decision = expect(&case, &[], Phase::Pending, "NotEnoughGpus");
+    assert!(decision.status.message.contains("node-1 is cordoned"), "{}", decision.status.message);
+    let mut case = Case::nothing();
+    case.status.not_before = Some(Time(at(9)));
+    case.status.reason = "Retrying".to_owned();
+    let decision = expect(&case, &[], Phase::Pending, "Retrying");
+    assert_eq!(decision.wake, Some(SignedDuration::from_secs(4)));
+}
+
+#[test]
+fn a_set_is_completed_listed_and_let_go() {
+    let mut case = Case::with(Set::Gated);
+    let chief = case.pods.remove(0);
+    expect(&case, &["create mnist-chief", "list"], Phase::Claimed, "Claimed");
+    case.pods.insert(0, chief);
+    expect(&case, &["list"], Phase::Claimed, "Claimed");
+    case.listed = true;
+    let all = ["support", "write", "ungate mnist-chief", "ungate mnist-worker-0"];
+    expect(&case, &all, Phase::Placing, "Placing");
+    // Killed after the first was let go.
+    case.pods[0] = pods(&case.job, Set::Placed)[0].clone();
+    case.listed = false;
+    expect(&case, &["ungate mnist-worker-0"], Phase::Placing, "Placing");
+}
+
+#[test]
+fn a_claim_is_given_up_if_another_came_first_or_if_it_is_old() {
+    let mut case = Case::with(Set::Gated);
+    case.listed = true;
+    let mut other = examples::job("other", 2);
+    other.root.uid = "uid-other".to_owned();
+    let mut first = pods(&other, Set::Gated).remove(1);
+    first["metadata"]["resourceVersion"] = json!("3");
+    case.pods.push(first);
+    let decision = expect(&case, &BOTH_DELETED, Phase::Pending, "Yielded");
+    assert!(decision.status.message.contains("node-1"), "{}", decision.status.message);
+    assert_eq!((decision.status.yields, decision.status.attempt), (1, 1));
+    // The same pod, created later, is no reason.
+    case.pods[2]["metadata"]["resourceVersion"] = json!("9");
+    assert_eq!(case.decide().status.phase, Phase::Placing);
+    let mut case = Case::with(Set::Gated);
+    case.now = at(60);
+    expect(&case, &BOTH_DELETED, Phase::Pending, "Yielded");
+}
+
+#[test]
+fn who_gets_no_place_in_time_releases_everything_and_leaves_the_node_out() {
+    let mut case = Case::with(Set::Placed);
+    case.pods[0]["spec"]["nodeName"] = json!("node-3");
+    case.pods[1]["status"]["conditions"] = json!([{"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": "Insufficient nvidia.com/gpu"}]);
+    expect(&case, &[], Phase::Placing, "Placing");
+    case.now = at(12);
+    let decision = expect(&case, &BOTH_DELETED, Phase::Pending, "NotPlaced");
+    assert_eq!(decision.status.avoid[0].node, "node-1");
+    assert_eq!((decision.status.attempt, decision.status.failures), (1, 0));
+}
+
+#[test]
+fn gates_of_others_are_waited_for_without_end() {
+    let mut case = Case::with(Set::Placed);
+    case.pods[1]["spec"]["schedulingGates"] = json!([{"name": "kueue.x-k8s.io/admission"}]);
+    case.now = at(100_000);
+    let decision = expect(&case, &[], Phase::Placing, "HeldBack");
+    assert!(decision.status.message.contains("kueue"), "{}", decision.status.message);
+}
+
+#[test]
+fn an_image_that_cannot_be_pulled_is_told_at_once_and_final_after_a_while() {
+    let mut case = Case::with(Set::Bound);
+    let waiting = json!({"waiting": {"reason": "ErrImagePull", "message": "no such host"}});
+    case.pods[0]["status"] = json!({"phase": "Pending", "containerStatuses": [container(waiting)]});
+    let decision = expect(&case, &[], Phase::Scheduled, "ImagePullBackOff");
+    assert!(decision.status.message.contains("no such host"), "{}", decision.status.message);
+    case.now = at(60);
+    case.job.spec.retries = 3;
+    expect(&case, &BOTH_DELETED, Phase::Failed, "ImagePullBackOff");
+}
+
+#[test]
+fn the_chief_decides_and_stays_for_its_logs() {
+    let mut case = Case::with(Set::Running);
+    expect(&case, &[], Phase::Running, "Running");
+    case.pods[0]["status"] = ended(0, "Completed", 20);
+    case.now = at(21);
+    let decision = expect(&case, &["delete mnist-worker-0"], Phase::Succeeded, "Succeeded");
+    assert_eq!(decision.wake, Some(SignedDuration::from_secs(3599)));
+    case.status = decision.status;
+    case.now = at(3621);
+    expect(&case, &["delete mnist-chief", "delete mnist-worker-0", "sweep"], Phase::Succeeded, "Succeeded");
+}
+
+#[test]
+fn a_failure_ends_the_job_with_the_status_of_the_training() {
+    let mut case = Case::with(Set::Running);
+    case.pods[0]["status"] = ended(7, "Error", 20);
+    case.now = at(21);
+    let decision = expect(&case, &["delete mnist-worker-0"], Phase::Failed, "Error");
+    assert_eq!(
+        (decision.status.exit_code, decision.status.failed_pod.as_deref()),
+        (Some(7), Some("mnist-chief"))
+    );
+}
+
+#[test]
+fn the_pod_that_failed_first_is_the_one_that_is_told_of() {
+    let mut case = Case::with(Set::Running);
+    case.pods[1]["status"] = ended(137, "OOMKilled", 18);
+    case.now = at(19);
+    // The chief is given time to say what it knows.
+    expect(&case, &[], Phase::Running, "Ending");
+    case.pods[0]["status"] = ended(1, "Error", 20);
+    let decision = case.decide();
+    assert_eq!(decision.status.failed_pod.as_deref(), Some("mnist-worker-0"));
+    assert!(decision.status.message.contains("out of memory"), "{}", decision.status.message);
+    assert_eq!(words(&decision), Vec::<String>::new(), "both are kept for their logs");
+}
+
+#[test]
+fn another_attempt_is_made_if_the_job_allows_it() {
+    let mut case = Case::with(Set::Running);
+    case.job.spec.retries = 1;
+    case.pods[0]["status"] = ended(7, "Error", 20);
+    case.now = at(21);
+    let decision = expect(&case, &["delete mnist-worker-0"], Phase::Pending, "Retrying");
+    assert_eq!((decision.status.attempt, decision.status.failures), (1, 1));
+    // A manager that knows nothing counts the chiefs that failed.
+    case.status = JobStatus::default();
+    for pod in &mut case.pods {
+        let name = format!("{}-r1", pod["metadata"]["name"].as_str().expect("a name"));
+        let mut again = pod.clone();
+        again["metadata"]["name"] = json!(name);
+        again["metadata"]["labels"]["ronde.dev/attempt"] = json!("1");
+        *pod = if pod["metadata"]["labels"]["ronde.dev/role"] == "chief" { pod.clone() } else { again };
+    }
+    let mut second = case.pods[0].clone();
+    second["metadata"]["name"] = json!("mnist-chief-r1");
+    second["metadata"]["labels"]["ronde.dev/attempt"] = json!("1");
+    case.pods.push(second);
+    let decision = case.decide();
+    assert_eq!((decision.status.phase, decision.status.failures), (Phase::Failed, 2));
+}
+
+#[test]
+fn a_lost_node_and_a_deleted_pod_end_the_attempt_at_once() {
+    let mut case = Case::with(Set::Running);
+    case.job.spec.retries = 1;
+    let conditions = case.nodes[0].status.as_mut().and_then(|status| status.conditions.as_mut());
+    conditions.expect("conditions")[0].status = "Unknown".to_owned();
+    let decision = expect(&case, &BOTH_DELETED, Phase::Pending, "Retrying");
+    assert_eq!(decision.status.avoid[0].node, "node-1");
+    let mut case = Case::with(Set::Running);
+    case.pods.remove(1);
+    let decision = expect(&case, &["delete mnist-chief"], Phase::Failed, "PodDeleted");
+    assert!(decision.status.message.contains("mnist-worker-0"), "{}", decision.status.message);
+}
+
+#[test]
+fn deadline_suspension_and_deletion_give_everything_back() {
+    let mut case = Case::with(Set::Running);
+    case.job.spec.deadline_seconds = Some(10);
+    assert_eq!(case.decide().wake, Some(SignedDuration::from_secs(9)));
+    case.now = at(14);
+    expect(&case, &BOTH_DELETED, Phase::Failed, "DeadlineExceeded");
+    let mut case = Case::with(Set::Running);
+    case.job.spec.suspend = true;
+    expect(&case, &BOTH_DELETED, Phase::Suspended, "Suspended");
+    let mut case = Case::with(Set::Running);
+    case.job.deleting = true;
+    expect(&case, &BOTH_DELETED, Phase::Running, "");
+}
+
+#[test]
+fn a_job_that_makes_no_sense_fails_with_all_that_is_wrong() {
+    let mut case = Case::nothing();
+    case.job.spec.image = String::new();
+    let decision = expect(&case, &[], Phase::Failed, "Invalid");
+    assert!(decision.status.message.contains("image"), "{}", decision.status.message);
+}

@@ -1,0 +1,171 @@
+//! From a safe claim to running pods: whoever cannot be placed or cannot start releases the whole set.
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use k8s_openapi::jiff::{SignedDuration, Timestamp};
+
+use super::ending::{self, Failure};
+use super::status::{Said, told};
+use super::{Action, Current, Decision, Observed, claim};
+use crate::cluster::{OwnPod, PodPhase};
+use crate::job::{Gang, Phase};
+
+/// How long the scheduler may take to find a place for a pod that has been promised one.
+pub(super) const PLACE_PATIENCE: SignedDuration = SignedDuration::from_secs(10);
+/// How long an image may fail to come before that is final.
+const IMAGE_PATIENCE: SignedDuration = SignedDuration::from_secs(45);
+/// How long a node that did not take a pod is left out.
+const AVOID: SignedDuration = SignedDuration::from_secs(60);
+
+/// The scheduler was let at some pods: sees to the rest, and how they get on.
+pub(super) fn watch(seen: &Observed<'_>, current: &Current<'_>, gang: &Gang) -> Decision {
+    // The first was let go only because the claim was safe, so the others may follow.
+    let actions: Vec<Action> = claim::ungate(current).collect();
+    let placed = current.pods.iter().filter_map(|pod| pod.placed).max().unwrap_or(seen.now);
+    let waited = seen.now.duration_since(placed);
+    let tell = |phase: Phase, said: Said, wake: Option<SignedDuration>| Decision {
+        actions: actions.clone(),
+        status: with_shares(told(seen, phase, current.attempt, said), gang),
+        wake,
+    };
+    let start_limit = SignedDuration::from_secs(i64::from(seen.job.spec.start_deadline_seconds));
+    let left = |limit: SignedDuration| Some((limit - waited).max(SignedDuration::from_millis(100)));
+
+    if let Some(pod) = current.pods.iter().find(|pod| pod.foreign_gate.is_some() && !pod.bound) {
+        let gate = pod.foreign_gate.as_deref().unwrap_or_default();
+        let said = format!("{} is held back by {gate}", pod.name);
+        return tell(Phase::Placing, Said::new("HeldBack", said), None);
+    }
+    let unplaced =
+        current.pods.iter().find(|pod| !pod.bound && !pod.is_finished() && pod.unschedulable.is_some());
+    if let Some(pod) = unplaced.filter(|_| waited >= PLACE_PATIENCE) {
+        return elsewhere(seen, current, pod);
+    }
+    if let Some(pod) = current.pods.iter().find(|pod| !pod.bound && !pod.is_finished()) {
+        if waited >= start_limit {
+            return elsewhere(seen, current, pod);
+        }
+        let said = format!("{} waits for the scheduler", pod.name);
+        let patience = if unplaced.is_some() { PLACE_PATIENCE } else { start_limit };
+        return tell(Phase::Placing, Said::new("Placing", said), left(patience));
+    }
+    if let Some(pod) = current.pods.iter().find(|pod| !pod.is_finished() && pod.started.is_none()) {
+        if let Some(failure) = cannot_start(pod, waited) {
+            return ending::fail(seen, current, failure);
+        }
+        if waited >= start_limit {
+            let said =
+                format!("{} had not started {} s after it was placed", pod.name, start_limit.as_secs());
+            return ending::fail(
+                seen,
+                current,
+                Failure::of(pod, Said::new("StartDeadline", said)).blaming(Some(pod.pinned.clone())),
+            );
+        }
+        return tell(
+            Phase::Scheduled,
+            starting(current, pod),
+            left(wait_for_image(pod).unwrap_or(start_limit)),
+        );
+    }
+    running(seen, current, gang, &tell)
+}
+
+/// All pods run, or have run.
+fn running(
+    seen: &Observed<'_>,
+    current: &Current<'_>,
+    gang: &Gang,
+    tell: &dyn Fn(Phase, Said, Option<SignedDuration>) -> Decision,
+) -> Decision {
+    let started = current.pods.iter().filter_map(|pod| pod.started).max();
+    let limit = seen.job.spec.deadline_seconds.map(|limit| SignedDuration::from_secs(i64::from(limit)));
+    let lasted = started.map_or(SignedDuration::ZERO, |started| seen.now.duration_since(started));
+    if let Some(limit) = limit.filter(|limit| lasted >= *limit) {
+        let said = format!("the training took longer than its deadline of {} s", limit.as_secs());
+        return ending::give_up(seen, current, Said::new("DeadlineExceeded", said));
+    }
+    let said = Said::new("Running", format!("{} ranks run on {}", gang.gpus(), gang.nodes()));
+    let mut decision = tell(Phase::Running, said, limit.map(|limit| limit - lasted));
+    decision.status.started = started.map(Time);
+    decision
+}
+
+fn with_shares(mut status: crate::job::JobStatus, gang: &Gang) -> crate::job::JobStatus {
+    status.gpus = gang.gpus().to_string();
+    status.nodes = gang.nodes();
+    status
+}
+
+/// Gives everything back and plans anew without the node that did not take a pod.
+fn elsewhere(seen: &Observed<'_>, current: &Current<'_>, pod: &OwnPod) -> Decision {
+    let why = pod.unschedulable.as_deref().unwrap_or("the scheduler did not answer");
+    let said = format!("{} did not get its place on {}: {why}", pod.name, pod.pinned);
+    let mut decision = ending::release(seen, current, Said::new("NotPlaced", said));
+    ending::avoid(&mut decision.status, &pod.pinned, until(seen.now), "it did not take a pod");
+    decision.wake = Some(SignedDuration::from_millis(500));
+    decision
+}
+
+fn until(now: Timestamp) -> Timestamp {
+    now.checked_add(AVOID).unwrap_or(now)
+}
+
+/// How long to wait for an image that does not come.
+fn wait_for_image(pod: &OwnPod) -> Option<SignedDuration> {
+    pod.waiting.as_ref().map(|_| IMAGE_PATIENCE)
+}
+
+/// Why a pod will never start.
+fn cannot_start(pod: &OwnPod, waited: SignedDuration) -> Option<Failure> {
+    let (reason, message) = pod.waiting.as_ref()?;
+    let patience = match reason.as_str() {
+        "InvalidImageName" | "ErrImageNeverPull" => SignedDuration::ZERO,
+        "ErrImagePull"
+        | "ImagePullBackOff"
+        | "CreateContainerConfigError"
+        | "CreateContainerError"
+        | "RunContainerError"
+        | "ImageInspectError"
+        | "RegistryUnavailable" => IMAGE_PATIENCE,
+        _ => return None,
+    };
+    if waited < patience || pod.phase == PodPhase::Running {
+        return None;
+    }
+    let said = Said::new(
+        common(reason),
+        format!("{} on {} cannot start: {}", pod.name, pod.pinned, plainly(reason, message)),
+    );
+    // Another attempt would meet the same image.
+    Some(Failure::of(pod, said).for_good())
+}
+
+/// What is going on while pods start.
+fn starting(current: &Current<'_>, first: &OwnPod) -> Said {
+    let troubled = current.pods.iter().find_map(|pod| pod.waiting.as_ref().map(|waiting| (pod, waiting)));
+    if let Some((pod, (reason, message))) = troubled {
+        let said = format!("{} on {}: {}", pod.name, pod.pinned, plainly(reason, message));
+        return Said::new(common(reason), said);
+    }
+    Said::new("Starting", format!("{} on {} starts", first.name, first.pinned))
+}
+
+/// One word for both of the states between which an image that cannot be pulled goes to and fro.
+fn common(reason: &str) -> &str {
+    if reason == "ErrImagePull" { "ImagePullBackOff" } else { reason }
+}
+
+/// What the kubelet's words mean.
+fn plainly(reason: &str, message: &str) -> String {
+    let words = match reason {
+        "ErrImagePull" | "ImagePullBackOff" | "RegistryUnavailable" => "its image cannot be pulled",
+        "InvalidImageName" => "its image's name is not valid",
+        "ErrImageNeverPull" => "its image is not on the node, and may not be pulled",
+        "CreateContainerConfigError" => "something that it refers to is missing",
+        _ => "its container cannot be made",
+    };
+    // What lies behind a pause is what is worth knowing.
+    let cause = message.split_once(": ErrImagePull: ").map_or(message, |(_, cause)| cause);
+    let reason = common(reason);
+    if cause.is_empty() { format!("{words} ({reason})") } else { format!("{words} ({reason}: {cause})") }
+}

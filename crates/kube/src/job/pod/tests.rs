@@ -1,0 +1,166 @@
+//! Pods as they are sent, looked at as JSON.
+
+use super::*;
+use crate::job::examples;
+use crate::job::{FileItem, Files, Volume};
+
+fn pods(job: &Job) -> Vec<Value> {
+    let gang = Gang::new(&job.name, 0, &[("node-1".to_owned(), 5), ("node-3".to_owned(), 1)].into());
+    gang.members
+        .iter()
+        .map(|member| json!(pod(job, &gang, member, &examples::surroundings()).expect("a pod")))
+        .collect()
+}
+
+#[test]
+fn the_chief_launches_over_agents_that_dial_it() {
+    let pods = pods(&examples::job("mnist", 6));
+    let words = |pod: &Value| -> String {
+        let command = pod.pointer("/spec/containers/0/command").and_then(Value::as_array).expect("a command");
+        command.iter().map(|word| word.as_str().expect("a word")).collect::<Vec<_>>().join(" ")
+    };
+    assert_eq!(
+        words(&pods[0]),
+        "/ronde/bin/ronde run --num-proc 6 --agents 1 --listen 0.0.0.0:4321 --own-slots 1 --own-name mnist-chief \
+         --secret-file /run/ronde/secret/secret --start-timeout 600 -- python train.py"
+    );
+    assert_eq!(
+        words(&pods[1]),
+        "/ronde/bin/ronde agent --connect mnist-chief.default.svc.cluster.local.:4321 \
+         --secret-file /run/ronde/secret/secret --slots 5 --name mnist-worker-0 --once --patience 600"
+    );
+    assert_eq!(pods[1]["spec"]["hostname"], "mnist-worker-0");
+    assert_eq!(pods[1]["spec"]["subdomain"], "mnist");
+}
+
+#[test]
+fn a_job_on_one_node_needs_no_agents() {
+    let mut job = examples::job("mnist", 4);
+    job.spec.command = vec!["sh".to_owned(), "-c".to_owned(), "echo $(HOME)".to_owned()];
+    let gang = Gang::new("mnist", 0, &[("node-1".to_owned(), 4)].into());
+    let pod = json!(pod(&job, &gang, &gang.members[0], &examples::surroundings()).expect("a pod"));
+    let command = &pod["spec"]["containers"][0]["command"];
+    assert_eq!(
+        *command,
+        json!(["/ronde/bin/ronde", "run", "--num-proc", "4", "--", "sh", "-c", "echo $$(HOME)"])
+    );
+}
+
+#[test]
+fn pods_are_gated_pinned_owned_and_hold_their_share() {
+    let mut job = examples::job("mnist", 6);
+    job.spec.cpu_per_gpu = "4".parse().ok();
+    job.spec.memory_per_gpu = "1Gi".parse().ok();
+    let pod = &pods(&job)[1];
+    let spec = &pod["spec"];
+    assert_eq!(spec["schedulingGates"], json!([{"name": "ronde.dev/claim"}]));
+    let pin = "/affinity/nodeAffinity/requiredDuringSchedulingIgnoredDuringExecution/nodeSelectorTerms/0/matchFields/0";
+    assert_eq!(spec.pointer(pin).expect("a pin")["values"], json!(["node-1"]));
+    assert!(spec.get("nodeName").is_none());
+    assert_eq!(spec["restartPolicy"], "Never");
+    let expected = json!({
+        "requests": {"nvidia.com/gpu": "5", "cpu": "20", "memory": "5368709120"},
+        "limits": {"nvidia.com/gpu": "5", "memory": "5368709120"},
+    });
+    assert_eq!(spec["containers"][0]["resources"], expected);
+    assert_eq!(pod["metadata"]["ownerReferences"][0]["uid"], "uid-mnist");
+    let claim: Value =
+        serde_json::from_str(pod["metadata"]["annotations"]["ronde.dev/claim"].as_str().expect("a claim"))
+            .expect("JSON");
+    assert_eq!(claim, json!({"resource": "nvidia.com/gpu", "nodes": {"node-1": 5, "node-3": 1}}));
+    assert_eq!(spec["tolerations"], json!([{"key": "nvidia.com/gpu", "operator": "Exists"}]));
+}
+
+/// What the restricted level of pod security asks for.
+#[test]
+fn pods_fit_into_a_restricted_namespace() {
+    for pod in pods(&examples::job("mnist", 6)) {
+        let spec = &pod["spec"];
+        assert_eq!(spec["securityContext"]["runAsNonRoot"], true);
+        assert_eq!(spec["securityContext"]["runAsUser"], 1000);
+        assert_eq!(spec["securityContext"]["seccompProfile"]["type"], "RuntimeDefault");
+        for container in [&spec["initContainers"][0], &spec["containers"][0]] {
+            assert_eq!(container["securityContext"]["allowPrivilegeEscalation"], false);
+            assert_eq!(container["securityContext"]["capabilities"]["drop"], json!(["ALL"]));
+        }
+        for volume in spec["volumes"].as_array().expect("volumes") {
+            let kinds: Vec<_> =
+                volume.as_object().expect("an object").keys().filter(|key| *key != "name").collect();
+            assert!(
+                ["emptyDir", "secret", "configMap", "persistentVolumeClaim"].contains(&kinds[0].as_str())
+            );
+        }
+        assert_eq!(spec["automountServiceAccountToken"], false);
+    }
+}
+
+#[test]
+fn volumes_files_and_variables_arrive() {
+    let mut job = examples::job("mnist", 6);
+    job.spec.volumes.push(Volume { claim: "data".to_owned(), path: "/data".to_owned(), read_only: true });
+    let item = FileItem { key: "file-0".to_owned(), path: "train.py".to_owned(), executable: false };
+    job.spec.files = Some(Files { config_map: "mnist-files".to_owned(), items: vec![item] });
+    job.spec.env = serde_json::from_value(
+        json!([{"name": "PYTHONPATH", "value": "/mine"}, {"name": "A", "value": "b"}]),
+    )
+    .expect("variables");
+    job.spec.read_only_root = true;
+    let pod = &pods(&job)[0];
+    let train = &pod["spec"]["containers"][0];
+    assert_eq!(train["workingDir"], "/ronde/work");
+    let variables: Vec<String> = train["env"]
+        .as_array()
+        .expect("variables")
+        .iter()
+        .filter_map(|one| Some(format!("{}={}", one["name"].as_str()?, one["value"].as_str()?)))
+        .collect();
+    assert_eq!(variables, ["PYTHONPATH=/ronde/lib/python3/site-packages:/mine", "HOME=/ronde/home", "A=b"]);
+    let mounts: Vec<&str> = train["volumeMounts"]
+        .as_array()
+        .expect("mounts")
+        .iter()
+        .filter_map(|one| one["mountPath"].as_str())
+        .collect();
+    assert_eq!(mounts, ["/ronde", "/run/ronde/secret", "/dev/shm", "/tmp", "/data"]);
+    let deliver = &pod["spec"]["initContainers"][0];
+    assert_eq!(
+        deliver["command"],
+        json!(["ronde", "kube", "deliver", "/ronde", "--files", "/run/ronde/files"])
+    );
+}
+
+#[test]
+fn a_template_lies_under_what_is_made_here() {
+    let mut job = examples::job("mnist", 6);
+    job.spec.queue = Some("team".to_owned());
+    job.spec.template = Some(json!({
+        "metadata": {"labels": {"team": "x"}, "name": "theirs"},
+        "spec": {
+            "containers": [
+                {"name": "pytorch", "image": "other", "env": [{"name": "A", "value": "1"}], "lifecycle": {}},
+                {"name": "logger", "image": "log:1"},
+            ],
+            "schedulingGates": [{"name": "kueue.x-k8s.io/admission"}],
+            "hostIPC": true,
+        },
+    }));
+    let pod = &pods(&job)[0];
+    assert_eq!(pod["metadata"]["name"], "mnist-chief");
+    assert_eq!(pod["metadata"]["labels"]["team"], "x");
+    assert_eq!(pod["metadata"]["labels"]["kueue.x-k8s.io/queue-name"], "team");
+    let names: Vec<&str> = pod["spec"]["containers"]
+        .as_array()
+        .expect("containers")
+        .iter()
+        .filter_map(|one| one["name"].as_str())
+        .collect();
+    assert_eq!(names, ["train", "logger"]);
+    assert_eq!(pod["spec"]["containers"][0]["image"], "train:1");
+    assert_eq!(pod["spec"]["hostIPC"], true);
+    assert_eq!(pod["spec"]["schedulingGates"].as_array().map(Vec::len), Some(2));
+    job.spec.template = Some(json!({"spec": {"hostIPC": "yes"}}));
+    let gang = Gang::new("mnist", 0, &[("n".to_owned(), 1)].into());
+    let error =
+        super::pod(&job, &gang, &gang.members[0], &examples::surroundings()).expect_err("no template");
+    assert!(error.contains("template"), "{error}");
+}

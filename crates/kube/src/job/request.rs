@@ -1,0 +1,124 @@
+//! What the planner is asked: the job's wishes, and those of its template that the scheduler would insist on.
+
+use std::collections::BTreeMap;
+
+use k8s_openapi::api::core::v1::Toleration;
+use k8s_openapi::jiff::Timestamp;
+use ronde_placement::{Effect, Request};
+use serde::de::DeserializeOwned;
+
+use super::pod::tolerations;
+use super::{Avoided, Policy, RondeJobSpec};
+
+/// The request of a job now.
+pub fn request_now(spec: &RondeJobSpec) -> Request {
+    request(spec, &[], Timestamp::now())
+}
+
+/// The request of a job that leaves these nodes out.
+pub(crate) fn request(spec: &RondeJobSpec, avoid: &[Avoided], now: Timestamp) -> Request {
+    let mut node_selector: BTreeMap<String, String> = of_template(spec, "/spec/nodeSelector");
+    node_selector.extend(spec.node_selector.clone());
+    let theirs: Vec<Toleration> = of_template(spec, "/spec/tolerations");
+    let avoided = avoid.iter().filter(|one| one.until.0 > now);
+    Request {
+        min: spec.gpus.min(),
+        max: spec.gpus.max(),
+        resource: spec.resource.clone(),
+        product: spec.product.clone(),
+        per_node: spec.max_gpus_per_node,
+        cpu_milli_per_gpu: spec.cpu_per_gpu.as_ref().map_or(0, super::Amount::thousandths),
+        memory_per_gpu: spec.memory_per_gpu.as_ref().map_or(0, |memory| memory.thousandths().div_ceil(1000)),
+        tolerations: tolerations(spec).iter().chain(&theirs).filter_map(toleration).collect(),
+        node_selector,
+        policy: spec.policy.into(),
+        topology: spec
+            .topology
+            .as_ref()
+            .map(|one| ronde_placement::Topology { level: one.label.clone(), required: one.required }),
+        excluded: avoided.map(|one| (one.node.clone(), one.why.clone())).collect(),
+    }
+}
+
+/// A part of the template; nothing if it is not there or not what it should be, which making the pod will say.
+fn of_template<T: DeserializeOwned + Default>(spec: &RondeJobSpec, path: &str) -> T {
+    let part = spec.template.as_ref().and_then(|template| template.pointer(path));
+    part.and_then(|part| serde_json::from_value(part.clone()).ok()).unwrap_or_default()
+}
+
+/// In the planner's words; none for an effect that does not exist.
+fn toleration(one: &Toleration) -> Option<ronde_placement::Toleration> {
+    let effect = match one.effect.as_deref() {
+        None | Some("") => None,
+        Some("NoSchedule") => Some(Effect::NoSchedule),
+        Some("PreferNoSchedule") => Some(Effect::PreferNoSchedule),
+        Some("NoExecute") => Some(Effect::NoExecute),
+        Some(_) => return None,
+    };
+    let exists = one.operator.as_deref() == Some("Exists");
+    Some(ronde_placement::Toleration {
+        key: one.key.clone().filter(|key| !key.is_empty()),
+        value: if exists { None } else { Some(one.value.clone().unwrap_or_default()) },
+        effect,
+    })
+}
+
+impl From<ronde_placement::Policy> for Policy {
+    fn from(policy: ronde_placement::Policy) -> Policy {
+        match policy {
+            ronde_placement::Policy::Pack => Policy::Pack,
+            ronde_placement::Policy::Balance => Policy::Balance,
+            ronde_placement::Policy::Spread => Policy::Spread,
+            ronde_placement::Policy::InOrder => Policy::InOrder,
+        }
+    }
+}
+
+impl From<Policy> for ronde_placement::Policy {
+    fn from(policy: Policy) -> ronde_placement::Policy {
+        match policy {
+            Policy::Pack => ronde_placement::Policy::Pack,
+            Policy::Balance => ronde_placement::Policy::Balance,
+            Policy::Spread => ronde_placement::Policy::Spread,
+            Policy::InOrder => ronde_placement::Policy::InOrder,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+    use crate::job::examples;
+
+    #[test]
+    fn the_planner_is_asked_for_what_the_scheduler_will_insist_on() {
+        let mut spec = examples::spec(6);
+        spec.memory_per_gpu = "16Gi".parse().ok();
+        spec.cpu_per_gpu = "500m".parse().ok();
+        spec.node_selector.insert("pool".to_owned(), "b".to_owned());
+        spec.template = Some(json!({"spec": {
+            "nodeSelector": {"pool": "a", "disk": "ssd"},
+            "tolerations": [{"key": "team", "value": "x", "effect": "NoSchedule"}],
+        }}));
+        let now: Timestamp = "2026-01-01T00:00:00Z".parse().expect("a time");
+        let avoided = |node: &str, until: &str| Avoided {
+            node: node.to_owned(),
+            until: k8s_openapi::apimachinery::pkg::apis::meta::v1::Time(until.parse().expect("a time")),
+            why: "lost".to_owned(),
+        };
+        let avoid = [avoided("old", "2025-12-31T00:00:00Z"), avoided("bad", "2026-01-01T00:01:00Z")];
+        let request = request(&spec, &avoid, now);
+        assert_eq!((request.min, request.max), (6, 6));
+        assert_eq!((request.cpu_milli_per_gpu, request.memory_per_gpu), (500, 16 << 30));
+        assert_eq!(
+            request.node_selector,
+            BTreeMap::from([("pool".into(), "b".into()), ("disk".into(), "ssd".into())])
+        );
+        assert_eq!(request.excluded.keys().collect::<Vec<_>>(), ["bad"]);
+        let keys: Vec<_> =
+            request.tolerations.iter().map(|one| (one.key.as_deref(), one.value.as_deref())).collect();
+        assert_eq!(keys, [(Some("nvidia.com/gpu"), None), (Some("team"), Some("x"))]);
+    }
+}

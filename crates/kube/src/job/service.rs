@@ -1,0 +1,43 @@
+//! Two services: a headless one that gives every pod of the job a name, and one for each set's chief.
+//!
+//! Agents dial the chief by the second. The name of a headless service's pod is there only once the pod has an address;
+//! whoever asks too early is told that there is no such name, and a DNS server may go on saying so for half a minute. The
+//! name of the chief's service is there before any pod is.
+
+use k8s_openapi::api::core::v1::{Service, ServicePort, ServiceSpec};
+
+use super::{Gang, Job, PORT, names};
+
+/// The service that gives pods their names.
+pub(crate) fn service(job: &Job) -> Service {
+    Service {
+        metadata: job.metadata(names::service(&job.name)),
+        spec: Some(ServiceSpec {
+            cluster_ip: Some("None".to_owned()),
+            // Agents must find the chief while it starts, and the chief is ready only when they have.
+            publish_not_ready_addresses: Some(true),
+            selector: Some([(names::JOB_UID.to_owned(), job.root.uid.clone())].into()),
+            ..ServiceSpec::default()
+        }),
+        ..Service::default()
+    }
+}
+
+/// The service by which a set's agents find their chief.
+pub(crate) fn chief_service(job: &Job, gang: &Gang) -> Service {
+    let selector = [
+        (names::JOB_UID, job.root.uid.clone()),
+        (names::ATTEMPT, gang.attempt.to_string()),
+        (names::ROLE, names::Role::Chief.label().to_owned()),
+    ];
+    Service {
+        metadata: job.metadata(gang.chief().to_owned()),
+        spec: Some(ServiceSpec {
+            publish_not_ready_addresses: Some(true),
+            selector: Some(selector.map(|(name, value)| (name.to_owned(), value)).into()),
+            ports: Some(vec![ServicePort { port: i32::from(PORT), ..ServicePort::default() }]),
+            ..ServiceSpec::default()
+        }),
+        ..Service::default()
+    }
+}

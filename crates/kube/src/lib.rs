@@ -1,0 +1,32 @@
+//! The Kubernetes manager: asks for GPUs, trains, gives them back.
+//!
+//! Inside is what decides, and it is pure: `cluster` counts what is free, `job` says what a job is and makes its objects,
+//! `course` takes what is observed and returns what to do, with the reason. At the rim is what speaks to the API server:
+//! `view.rs` watches, `act.rs` does what was decided, `manager.rs` goes from one to the other. `run.rs` is a job from the
+//! command line, with `progress.rs` and `follow.rs` for what people see; `survey.rs` looks once.
+//! `controller` looks after `RondeJob`s, in the order of `queue.rs`; `manifests.rs` and `install.rs` bring it into a cluster.
+
+mod act;
+pub mod cluster;
+mod connect;
+mod controller;
+mod course;
+mod error;
+mod follow;
+mod install;
+pub mod job;
+mod manager;
+mod manifests;
+mod progress;
+mod queue;
+mod run;
+mod survey;
+mod view;
+
+pub use connect::{Connection, Which, connect};
+pub use controller::{Controller, control};
+pub use error::{Error, remarks};
+pub use install::{install, uninstall};
+pub use manifests::{manifests, yaml};
+pub use run::{Order, run};
+pub use survey::survey;

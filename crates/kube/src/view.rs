@@ -1,0 +1,171 @@
+//! Keeps the ledger true: watches nodes and pods of the whole cluster, and tells those who wait when something changed.
+
+use std::collections::HashSet;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use futures::{Stream, StreamExt};
+use k8s_openapi::api::core::v1::{Node, Pod};
+use kube::runtime::watcher::{self, Event, watcher};
+use kube::{Api, Client, Resource};
+use tokio::sync::watch;
+use tokio::task::JoinHandle;
+
+use crate::Error;
+use crate::cluster::Ledger;
+use crate::error::watching;
+
+/// How long to wait after a watch has failed.
+const PAUSE: Duration = Duration::from_secs(1);
+
+/// The cluster as it is now, nearly.
+pub(crate) struct View {
+    ledger: Arc<Mutex<Ledger>>,
+    changes: watch::Receiver<Progress>,
+    tasks: [JoinHandle<()>; 2],
+}
+
+/// How far the watches are.
+#[derive(Clone, Debug, Default)]
+struct Progress {
+    nodes: bool,
+    pods: bool,
+    /// What a watch met with last, until it succeeds again.
+    failed: Option<Arc<Error>>,
+}
+
+impl View {
+    /// Starts to watch.
+    pub(crate) fn open(client: &Client) -> View {
+        let ledger = Arc::new(Mutex::new(Ledger::default()));
+        let (sender, changes) = watch::channel(Progress::default());
+        let sender = Arc::new(sender);
+        let nodes = watcher(Api::<Node>::all(client.clone()), watcher::Config::default());
+        let pods = watcher(Api::<Pod>::all(client.clone()), watcher::Config::default());
+        let tasks = [
+            tokio::spawn(keep::<Node>(nodes, Arc::clone(&ledger), Arc::clone(&sender))),
+            tokio::spawn(keep::<Pod>(pods, Arc::clone(&ledger), sender)),
+        ];
+        View { ledger, changes, tasks }
+    }
+
+    /// Waits until everything was listed once.
+    pub(crate) async fn ready(&mut self) -> Result<(), Error> {
+        loop {
+            let progress = self.changes.borrow_and_update().clone();
+            if progress.nodes && progress.pods {
+                return Ok(());
+            }
+            // A right that is missing stays missing; anything else may pass.
+            if let Some(Error::Forbidden { doing, message }) = progress.failed.as_deref() {
+                return Err(Error::Forbidden { doing: doing.clone(), message: message.clone() });
+            }
+            if self.changes.changed().await.is_err() {
+                let doing = "watch nodes and pods".to_owned();
+                return Err(Error::Passing { doing, message: "the watch has ended".to_owned() });
+            }
+        }
+    }
+
+    /// The ledger, for a moment.
+    pub(crate) fn ledger(&self) -> MutexGuard<'_, Ledger> {
+        lock(&self.ledger)
+    }
+
+    /// Waits until something has changed since this was last called.
+    pub(crate) async fn changed(&mut self) {
+        if self.changes.changed().await.is_err() {
+            // Nothing will change any more; whoever waits has other reasons to wake up.
+            std::future::pending::<()>().await;
+        }
+        self.changes.mark_unchanged();
+    }
+}
+
+impl Drop for View {
+    fn drop(&mut self) {
+        self.tasks.iter().for_each(JoinHandle::abort);
+    }
+}
+
+/// What the ledger does with a kind of object.
+trait Noted: Resource + Sized {
+    fn note(&self, ledger: &mut Ledger);
+    fn forget(&self, ledger: &mut Ledger);
+    fn keep(ledger: &mut Ledger, here: &HashSet<(String, String)>);
+    fn listed(progress: &mut Progress);
+}
+
+impl Noted for Node {
+    fn note(&self, ledger: &mut Ledger) {
+        ledger.note_node(self);
+    }
+    fn forget(&self, ledger: &mut Ledger) {
+        ledger.forget_node(self);
+    }
+    fn keep(ledger: &mut Ledger, here: &HashSet<(String, String)>) {
+        ledger.keep_nodes(|name| here.contains(&(String::new(), name.to_owned())));
+    }
+    fn listed(progress: &mut Progress) {
+        progress.nodes = true;
+    }
+}
+
+impl Noted for Pod {
+    fn note(&self, ledger: &mut Ledger) {
+        ledger.note_pod(self);
+    }
+    fn forget(&self, ledger: &mut Ledger) {
+        ledger.forget_pod(self);
+    }
+    fn keep(ledger: &mut Ledger, here: &HashSet<(String, String)>) {
+        ledger.keep_pods(|key| here.contains(key));
+    }
+    fn listed(progress: &mut Progress) {
+        progress.pods = true;
+    }
+}
+
+/// Writes down what a watch says, for as long as anybody listens.
+async fn keep<K: Noted>(
+    events: impl Stream<Item = Result<Event<K>, watcher::Error>>,
+    ledger: Arc<Mutex<Ledger>>,
+    progress: Arc<watch::Sender<Progress>>,
+) {
+    let mut events = std::pin::pin!(events);
+    let mut here: HashSet<(String, String)> = HashSet::new();
+    while let Some(event) = events.next().await {
+        match event {
+            Ok(Event::Init) => here.clear(),
+            Ok(Event::InitApply(object)) => {
+                here.insert(key(&object));
+                object.note(&mut lock(&ledger));
+                continue;
+            }
+            Ok(Event::InitDone) => {
+                K::keep(&mut lock(&ledger), &here);
+                here = HashSet::new();
+                progress.send_modify(K::listed);
+            }
+            Ok(Event::Apply(object)) => object.note(&mut lock(&ledger)),
+            Ok(Event::Delete(object)) => object.forget(&mut lock(&ledger)),
+            Err(error) => {
+                let error = watching("watch nodes and pods", error);
+                progress.send_modify(|progress| progress.failed = Some(Arc::new(error)));
+                tokio::time::sleep(PAUSE).await;
+                continue;
+            }
+        }
+        // Also tells those who wait that something has changed.
+        progress.send_modify(|progress| progress.failed = None);
+    }
+}
+
+fn key<K: Resource>(object: &K) -> (String, String) {
+    let about = object.meta();
+    (about.namespace.clone().unwrap_or_default(), about.name.clone().unwrap_or_default())
+}
+
+fn lock(ledger: &Mutex<Ledger>) -> MutexGuard<'_, Ledger> {
+    ledger.lock().unwrap_or_else(PoisonError::into_inner)
+}
