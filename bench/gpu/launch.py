@@ -27,7 +27,7 @@ LAST_LINES = 25
 LABEL = re.compile(r"^\[(\d+)\] ")
 
 # What every job has unless it says otherwise, whatever the user's shell has.
-USUAL = {"RONDE_GPU_PATH": "auto", "HOROVOD_ELASTIC": "", "PYTHONUNBUFFERED": "1"}
+USUAL = {"RONDE_GPU_PATH": "auto", "RONDE_MPS": "", "HOROVOD_ELASTIC": "", "PYTHONUNBUFFERED": "1"}
 
 
 class EarlyEndError(JobError):
@@ -53,9 +53,13 @@ class Launcher:
         words: Sequence[object],
         variables: Mapping[str, str],
         tell: Callable[[Line], None],
+        flags: Sequence[str] = (),
     ) -> list[Line]:
-        """Run a program of this folder as so many ranks and return the lines of all; `tell` hears rank 0's at once."""
-        command = [self.ronde, "run", "-np", ranks, self.python, "-m", f"gpu.{program}", *words]
+        """Run a program of this folder as so many ranks and return the lines of all; `tell` hears rank 0's at once.
+
+        The flags are for the launcher.
+        """
+        command = [self.ronde, "run", "-np", ranks, *flags, self.python, "-m", f"gpu.{program}", *words]
         path = os.pathsep.join([str(BENCH), str(self.site)])
         environment = {**os.environ, **USUAL, "PYTHONPATH": path, **variables}
         return follow([str(word) for word in command], environment, tell)

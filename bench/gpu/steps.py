@@ -1,6 +1,6 @@
 """Times training steps of ResNet-50 with `DistributedOptimizer` on one rank, beside the same steps without it.
 
-    HOROVOD_ELASTIC=1 python -m gpu.steps --rounds 12 --block 10 bf16 fp32
+    HOROVOD_ELASTIC=1 python -m gpu.steps --rounds 12 --block 10 [--compression fp16] bf16 fp32
 
 One rank exchanges with nobody, so what comes on top is what our hooks, fusion and streams cost; HOROVOD_ELASTIC=1 has
 them take part. Both train in one process, in blocks of steps that follow each other as plain, ours, ours, plain, so
@@ -77,9 +77,14 @@ def resnet50() -> nn.Module:
 
 
 def trainings(
-    make: Callable[[], nn.Module], case: Case, device: torch.device, image: int = IMAGE, classes: int = CLASSES
+    make: Callable[[], nn.Module],
+    case: Case,
+    device: torch.device,
+    image: int = IMAGE,
+    classes: int = CLASSES,
+    compression: str = "none",
 ) -> tuple[Training, Training]:
-    """Return plain training and ours, of the same network with the same weights."""
+    """Return plain training and ours, of the same network with the same weights; only ours compresses gradients."""
     torch.manual_seed(1)
     order: Any = torch.channels_last if case.half else torch.contiguous_format
     plain_model = make().to(device=device, memory_format=order)
@@ -90,7 +95,11 @@ def trainings(
     def descent(model: nn.Module) -> torch.optim.Optimizer:
         return torch.optim.SGD(model.parameters(), lr=1e-3, momentum=0.9)
 
-    ours = hvd.DistributedOptimizer(descent(our_model), named_parameters=our_model.named_parameters())
+    ours = hvd.DistributedOptimizer(
+        descent(our_model),
+        named_parameters=our_model.named_parameters(),
+        compression=getattr(hvd.Compression, compression),
+    )
     return Training(plain_model, descent(plain_model), batch, case.half), Training(our_model, ours, batch, case.half)
 
 
@@ -139,13 +148,15 @@ def main() -> None:
     parser = argparse.ArgumentParser(description="Time training steps with DistributedOptimizer and without.")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--block", type=int, default=5, help="steps that are timed as one")
+    parser.add_argument("--compression", choices=("none", "fp16"), default="none", help="how gradients travel")
     parser.add_argument("cases", nargs="+", choices=CASES)
     options = parser.parse_args()
     device = the_device()
     hvd.init()
     torch.backends.cudnn.benchmark = True
     for name in options.cases:
-        found = compare(*trainings(resnet50, CASES[name], device), options.rounds, options.block, device)
+        both = trainings(resnet50, CASES[name], device, compression=options.compression)
+        found = compare(*both, options.rounds, options.block, device)
         print(json.dumps({"work": "step", "case": name, **found}), flush=True)
         torch.cuda.empty_cache()
     hvd.shutdown()

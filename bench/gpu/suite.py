@@ -14,25 +14,36 @@ from dataclasses import dataclass
 from gpu.aims import (
     FLOOR,
     FULL,
+    GLOO_MPS,
     HALF,
     HALF_SIZE,
     HOST_AIM,
     HOST_RANKS,
     HOST_SIZE,
+    IN_PLACE,
     LARGE,
+    LARGE_TENSOR,
     LAUNCH,
     MIDDLE,
+    PACKED,
     QUICK_SIZES,
+    QUICK_TENSOR_SIZES,
     RONDE_HOST,
+    RONDE_MPS,
     RONDE_NCCL,
+    RONDE_NCCL_FP16,
     SHARED_BY,
     SMALL,
     STEPS,
+    TENSOR_SIZES,
+    THRESHOLD_AIM,
     allreduce_aims,
     allreduce_section,
     floor_bytes,
+    mps_aim,
     packing_aim,
     step_aim,
+    switch_aim,
 )
 from gpu.launch import EarlyEndError, Launcher
 from harness.aims import GLOO, RONDE
@@ -50,14 +61,16 @@ class Effort:
     """How much is measured, and for how long."""
 
     sizes: tuple[int, ...]
+    tensor_sizes: tuple[int, ...]
+    """Sizes of tensors of which there are many."""
     rounds: int
     step_rounds: int
     block: int
     """Training steps that are timed as one."""
 
 
-THOROUGH = Effort((*SMALL, *MIDDLE, *LARGE), rounds=7, step_rounds=12, block=10)
-QUICK = Effort(QUICK_SIZES, rounds=3, step_rounds=3, block=5)
+THOROUGH = Effort((*SMALL, *MIDDLE, *LARGE), TENSOR_SIZES, rounds=7, step_rounds=12, block=10)
+QUICK = Effort(QUICK_SIZES, QUICK_TENSOR_SIZES, rounds=3, step_rounds=3, block=5)
 
 
 def measure(report: Report, launcher: Launcher, found: Mapping[str, str], only: Sequence[str], quick: bool) -> None:
@@ -77,26 +90,37 @@ class Session:
 
     def __init__(self, report: Report, launcher: Launcher, effort: Effort) -> None:
         self._report, self._launcher, self._effort = report, launcher, effort
-        # What Gloo takes, by the number of ranks: two parts compare with it.
-        self._gloo: dict[int, dict[str, Figures]] = {}
+        # What Gloo takes, by the number of ranks and whether under MPS: two parts compare with it.
+        self._gloo: dict[tuple[int, bool], dict[str, Figures]] = {}
         self.failures: list[str] = []
 
     def parts(self) -> dict[str, Callable[[], None]]:
         """Return what there is to measure, by the names that the command line has for it."""
         return {
             "optimizer": self.optimizer,
+            "nccl": self.nccl,
             "packing": self.packing,
+            "threshold": self.threshold,
             "allreduce": self.allreduce,
+            "switch": self.switch,
             "host": self.host,
         }
 
     def optimizer(self) -> None:
-        """Compare training steps of one rank with plain ones: as it is, and with everything packed for NCCL."""
-        words = ["--rounds", self._effort.step_rounds, "--block", self._effort.block, *STEPS]
-        for ours, path in {RONDE: "auto", RONDE_NCCL: "nccl"}.items():
-            say(f"training steps: {ours} and plain PyTorch")
-            for line in self._run(1, "steps", words, HOROVOD_ELASTIC="1", RONDE_GPU_PATH=path):
-                self._add_steps(line, ours)
+        """Compare training steps of one rank, as it is, with plain ones."""
+        self._steps(RONDE, "auto", "none")
+
+    def nccl(self) -> None:
+        """Compare training steps of one rank, with everything packed for NCCL, with plain ones; also compressed."""
+        self._steps(RONDE_NCCL, "nccl", "none")
+        self._steps(RONDE_NCCL_FP16, "nccl", "fp16")
+
+    def _steps(self, ours: str, path: str, compression: str) -> None:
+        say(f"training steps: {ours} and plain PyTorch")
+        effort = ["--rounds", self._effort.step_rounds, "--block", self._effort.block]
+        words = [*effort, "--compression", compression, *STEPS]
+        for line in self._run(1, "steps", words, HOROVOD_ELASTIC="1", RONDE_GPU_PATH=path):
+            self._add_steps(line, ours)
 
     def _add_steps(self, line: Line, ours: str) -> None:
         """Add what was compared round by round: the ratio is not the one of the two times beside it."""
@@ -115,34 +139,70 @@ class Session:
                 raise JobError(f"{line['bytes']} bytes were packed, but the aim is for {aim.sizes[0]}")
             self._report.rows.append(Row.judge(aim, line["bytes"], line["ours_us"], line["copies_us"]))
 
-    def allreduce(self) -> None:
-        """Compare allreduces of ranks that share the GPU with Gloo, the floor and what a launch costs."""
-        for ranks in SHARED_BY:
-            self._allreduce_of(ranks)
+    def threshold(self) -> None:
+        """Find the size from which tensors of a batch are better reduced in place than packed."""
+        figures = Figures()
+        for tool, case, fusion in ((PACKED, "packed", {}), (IN_PLACE, "direct", {"HOROVOD_FUSION_THRESHOLD": "0"})):
+            say(f"many tensors by NCCL: {tool}")
+            words = ["--rounds", self._effort.rounds, case, *self._effort.tensor_sizes]
+            figures.add(tool, self._run(1, "threshold", words, RONDE_GPU_PATH="nccl", **fusion))
+        self._report.compare(THRESHOLD_AIM, figures)
+        self._report.keep(THRESHOLD_AIM.section, figures)
+        taken: dict[int, tuple[float, float]] = {}
+        for size in self._effort.tensor_sizes:
+            packed, in_place = figures.best_or_typical(PACKED, size), figures.best_or_typical(IN_PLACE, size)
+            if packed is not None and in_place is not None:
+                taken[size] = packed, in_place
+        if taken:
+            self._report.notes.append(crossover(taken))
 
-    def _allreduce_of(self, ranks: int) -> None:
-        say(f"allreduce of {ranks} ranks: {RONDE}")
+    def allreduce(self) -> None:
+        """Compare allreduces of ranks that share the GPU, in turns and by MPS, with Gloo, the floor and a launch."""
+        for ranks in SHARED_BY:
+            in_turns, by_mps = (self._allreduce_of(ranks, mps) for mps in (False, True))
+            for dtype in in_turns.keys() & by_mps.keys():
+                together = Figures()
+                together.launches.update({**in_turns[dtype].launches, **by_mps[dtype].launches})
+                self._report.compare(mps_aim(ranks, dtype), together)
+
+    def _allreduce_of(self, ranks: int, mps: bool) -> dict[str, Figures]:
+        tool = RONDE_MPS if mps else RONDE
+        say(f"allreduce of {ranks} ranks: {tool}")
         works = [(FULL, size) for size in self._effort.sizes]
         if HALF_SIZE in self._effort.sizes:
             works.append((HALF, HALF_SIZE))
-        lines = self._run(ranks, "ours", self._words(works))
-        ours = by_dtype(RONDE, lines)
+        lines = self._run(ranks, "ours", self._words(works), mps=mps)
+        ours = by_dtype(tool, lines)
         if not ours:
-            return
+            return {}
         copied, launched = baseline_of(lines)
         self._report.notes.append(
-            f"{ranks} ranks: a copy on the GPU moves {copied / 1e12:.2f} TB/s, read and written; "
+            f"{ranks} ranks{', MPS' if mps else ''}: a copy moves {copied / 1e12:.2f} TB/s, read and written; "
             f"a kernel and an event take {format_time(launched * 1e6)}"
         )
-        gloo = self._gloo_of(ranks, works)
+        gloo = self._gloo_of(ranks, works, mps)
         for dtype, figures in ours.items():
             for size in self._effort.sizes:
                 figures.add(FLOOR, [one_launch(size, floor_bytes(size, ranks) / copied)])
                 figures.add(LAUNCH, [one_launch(size, launched)])
             figures.launches.update(gloo.get(dtype, Figures()).launches)
-            for aim in allreduce_aims(ranks, dtype):
+            for aim in allreduce_aims(ranks, dtype, mps):
                 self._report.compare(aim, figures)
-            self._report.keep(allreduce_section(ranks, dtype), figures)
+            self._report.keep(f"{allreduce_section(ranks, dtype)}{', MPS' if mps else ''}", figures)
+        return ours
+
+    def switch(self) -> None:
+        """Find out what a change of the GPU between two processes takes, in turns and by MPS."""
+        for mps in (False, True):
+            aim = switch_aim(mps)
+            say(f"changes between {aim.section}")
+            lines = self._run(2, "switch", ["--rounds", self._effort.rounds], mps=mps)
+            taken = {line["case"]: line["median_us"] for line in lines if line["rank"] == 0}
+            if {"kernels", "handover"} <= taken.keys():
+                kernels, handover = taken["kernels"], taken["handover"]
+                self._report.rows.append(Row.judge(aim, 0, kernels, handover))
+                added = format_time(max(kernels - handover, 0.0))
+                self._report.notes.append(f"{aim.section}: a change and a small kernel add {added} to handing over")
 
     def host(self) -> None:
         """Compare the way that is left where ranks can neither share memory of the GPU nor use NCCL with Gloo."""
@@ -150,25 +210,28 @@ class Session:
         works = [(FULL, HOST_SIZE)]
         lines = self._run(HOST_RANKS, "ours", self._words(works), RONDE_GPU_PATH="host")
         figures = by_dtype(RONDE_HOST, lines).get(FULL, Figures())
-        figures.launches.update(self._gloo_of(HOST_RANKS, works).get(FULL, Figures()).launches)
+        figures.launches.update(self._gloo_of(HOST_RANKS, works, mps=False).get(FULL, Figures()).launches)
         self._report.compare(HOST_AIM, figures)
         self._report.keep(HOST_AIM.section, figures)
 
-    def _gloo_of(self, ranks: int, works: Sequence[Work]) -> dict[str, Figures]:
-        """Return Gloo's figures, measured once for each number of ranks."""
-        if ranks not in self._gloo:
-            say(f"allreduce of {ranks} ranks: {GLOO}")
-            lines = self._run(ranks, "gloo", self._words(works), **gloo_variables())
-            self._gloo[ranks] = by_dtype(GLOO, lines)
-        return self._gloo[ranks]
+    def _gloo_of(self, ranks: int, works: Sequence[Work], mps: bool) -> dict[str, Figures]:
+        """Return Gloo's figures under the same conditions, measured once for each number of ranks."""
+        if (ranks, mps) not in self._gloo:
+            tool = GLOO_MPS if mps else GLOO
+            say(f"allreduce of {ranks} ranks: {tool}")
+            lines = self._run(ranks, "gloo", self._words(works), mps=mps, **gloo_variables())
+            self._gloo[ranks, mps] = by_dtype(tool, lines)
+        return self._gloo[ranks, mps]
 
     def _words(self, works: Sequence[Work]) -> list[object]:
         return ["--rounds", self._effort.rounds, *(f"{dtype}:{size}" for dtype, size in works)]
 
-    def _run(self, ranks: int, program: str, words: Sequence[object], **variables: str) -> list[Line]:
+    def _run(
+        self, ranks: int, program: str, words: Sequence[object], mps: bool = False, **variables: str
+    ) -> list[Line]:
         """Return the lines of a job, or what there is of them if it fails."""
         try:
-            return self._launcher.run(ranks, program, words, variables, tell)
+            return self._launcher.run(ranks, program, words, variables, tell, ["--mps"] if mps else [])
         except EarlyEndError as error:
             say("that failed; the rest goes on")
             self.failures.append(str(error))
@@ -203,6 +266,17 @@ def baseline_of(lines: Sequence[Line]) -> tuple[float, float]:
     (copy,) = (line for line in lines if line["work"] == "copy")
     (launch,) = (line for line in lines if line["work"] == "launch")
     return 2 * copy["bytes"] / (copy["median_us"] / 1e6), launch["median_us"] / 1e6
+
+
+def crossover(taken: Mapping[int, tuple[float, float]]) -> str:
+    """Say from which size on tensors are better left in place, of what they take packed and in place."""
+    first: int | None = None
+    for size, (packed, in_place) in sorted(taken.items(), reverse=True):
+        if in_place > packed:
+            break
+        first = size
+    found = "no size that was measured is" if first is None else f"tensors of {format_size(first)} and more are"
+    return f"{found} better reduced in place than packed; ours are from {format_size(LARGE_TENSOR)} on"
 
 
 def tell(line: Line) -> None:

@@ -58,6 +58,8 @@ fn request(args: AgentArgs, var: impl Fn(&str) -> Option<String>) -> Result<Agen
         advertise,
         name: args.name.or_else(|| text("RONDE_AGENT_NAME")),
         interfaces,
+        once: args.once,
+        patience: args.patience,
     })
 }
 
@@ -107,6 +109,8 @@ mod tests {
             advertise: Some("203.0.113.7:9001".to_owned()),
             name: Some("worker-1".to_owned()),
             interfaces: vec!["eth0".to_owned(), "eth1".to_owned()],
+            once: false,
+            patience: None,
         };
         let asked_for = asked(AgentArgs::default(), &variables).expect("complete");
         assert_eq!(format!("{asked_for:?}"), format!("{all:?}"));

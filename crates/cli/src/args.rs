@@ -10,15 +10,17 @@ mod hosts;
 mod run;
 mod value;
 
+use std::ffi::OsString;
 use std::net::SocketAddr;
 use std::path::PathBuf;
+use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand};
 
 pub(crate) use groups::{ElasticArgs, HostArgs, MpiArgs, NetworkArgs, SshArgs, TaskArgs, WaitingArgs};
 pub(crate) use hosts::{DoctorArgs, SetupSshArgs};
 pub(crate) use run::RunArgs;
-pub(crate) use value::{Assignment, at_least_one, port};
+pub(crate) use value::{at_least_one, port};
 
 /// Data-parallel training on the machines you have.
 ///
@@ -41,6 +43,15 @@ pub(crate) struct Horovodrun {
     pub(crate) run: RunArgs,
 }
 
+/// Run jobs on a Kubernetes cluster.
+#[derive(Debug, Args)]
+#[command(disable_help_flag = true)]
+pub(crate) struct KubeArgs {
+    /// What `ronde-kube` is to do; `ronde kube --help` lists it.
+    #[arg(trailing_var_arg = true, allow_hyphen_values = true, value_name = "WORDS")]
+    pub(crate) words: Vec<OsString>,
+}
+
 #[derive(Debug, Subcommand)]
 pub(crate) enum Verb {
     Run(Box<RunArgs>),
@@ -49,6 +60,7 @@ pub(crate) enum Verb {
     Agent(AgentArgs),
     Rendezvous(RendezvousArgs),
     Timeline(TimelineArgs),
+    Kube(KubeArgs),
 }
 
 /// Hold this machine's ranks for a launcher elsewhere.
@@ -98,6 +110,14 @@ pub(crate) struct AgentArgs {
     /// The network interfaces that may be used; without it, all [variable: RONDE_AGENT_INTERFACES].
     #[arg(long, value_name = "NAME,...", value_delimiter = ',')]
     pub(crate) network_interfaces: Vec<String>,
+
+    /// End after one job, instead of waiting for the next.
+    #[arg(long)]
+    pub(crate) once: bool,
+
+    /// End with status 69 if no launcher answers for so long, in seconds; without it, wait for ever.
+    #[arg(long, value_name = "SECONDS", value_parser = value::positive_seconds)]
+    pub(crate) patience: Option<Duration>,
 }
 
 /// Serve a job whose ranks something else starts.

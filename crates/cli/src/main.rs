@@ -15,6 +15,7 @@ mod controller;
 mod doctor;
 mod elastic;
 mod invocation;
+mod kube;
 mod notes;
 mod problem;
 mod rendezvous;
@@ -43,6 +44,7 @@ fn main() -> ExitCode {
         Verb::Agent(args) => agent::agent(args),
         Verb::Rendezvous(args) => rendezvous::rendezvous(&args),
         Verb::Timeline(args) => timeline::timeline(&args),
+        Verb::Kube(args) => kube::kube(args),
     };
     status.into()
 }

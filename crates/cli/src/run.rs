@@ -11,13 +11,13 @@ use ronde_launch::{Host, Labels, Request, Talk};
 use ronde_settings::{Reading, registry, value};
 
 use crate::allocation::{self, Allocation};
-use crate::args::{Assignment, RunArgs};
+use crate::args::RunArgs;
 use crate::config_file::{ConfigFile, Entry};
 use crate::invocation::Name;
 use crate::notes::Notes;
 use crate::problem::Problem;
 use crate::status::Status;
-use crate::tuning::GPUS_PER_RANK;
+use crate::tuning::{GPUS_PER_RANK, MPS};
 use crate::{config_file, controller, elastic, tuning};
 
 pub(crate) fn run(args: RunArgs, name: Name) -> Status {
@@ -45,6 +45,7 @@ fn request(
     let (np, hosts) = ranks_and_hosts(&args, name, notes, &var)?;
     let file = args.config_file.as_deref().map(config_file::read).transpose()?;
     let gpus_per_rank = gpus_per_rank(args.gpus_per_rank, file.as_ref())?;
+    let mps = mps(args.mps, file.as_ref(), notes, &var)?;
     let variables = variables(&args, file.as_ref(), notes, &var)?;
     let labels = match name {
         _ if args.no_prefix => Labels::None,
@@ -61,6 +62,7 @@ fn request(
         np,
         hosts,
         gpus_per_rank,
+        mps,
         command: args.command,
         labels,
         timestamps: args.prefix_output_with_timestamp,
@@ -134,7 +136,7 @@ fn variables(
     if !interfaces.is_empty() {
         variables.push((registry::foreign::NCCL_SOCKET_IFNAME.name.to_owned(), interfaces.join(",")));
     }
-    for Assignment { name, value } in &args.env {
+    for value::Assignment { name, value } in &args.env {
         let value = value.clone().or_else(|| var(name)).ok_or(Problem::NotSet { name: name.clone() })?;
         variables.push((name.clone(), value));
     }
@@ -148,15 +150,39 @@ fn variables(
 
 /// How many GPUs each rank gets, by the flag or else by the file.
 fn gpus_per_rank(flag: Option<usize>, file: Option<&ConfigFile>) -> Result<Option<usize>, Problem> {
-    let entry =
-        file.and_then(|file| Some((file, file.entries.iter().find(|entry| entry.key == GPUS_PER_RANK)?)));
-    let Some((file, Entry { line, value: Some(text), .. })) = entry else { return Ok(flag) };
-    let count = value::positive_count(text).map_err(|problem| Problem::ConfigFile {
+    let count = from_file(file, GPUS_PER_RANK, value::positive_count)?;
+    Ok(flag.or(count))
+}
+
+/// Whether hosts start NVIDIA's MPS, by the flag, else by the file, else by the environment.
+fn mps(
+    flag: bool,
+    file: Option<&ConfigFile>,
+    notes: &mut Notes,
+    var: impl Fn(&str) -> Option<String>,
+) -> Result<bool, Problem> {
+    let in_file = from_file(file, MPS, value::switch)?;
+    let mut reading = Reading::new(var);
+    let set = reading.read(&registry::gpu::MPS, value::switch);
+    for note in reading.into_notes() {
+        notes.warn(note.text);
+    }
+    Ok(flag || in_file.or(set).unwrap_or(false))
+}
+
+/// What a key outside any section says, if it is there and not empty.
+fn from_file<T>(
+    file: Option<&ConfigFile>,
+    key: &str,
+    read: impl Fn(&str) -> Result<T, String>,
+) -> Result<Option<T>, Problem> {
+    let entry = file.and_then(|file| Some((file, file.entries.iter().find(|entry| entry.key == key)?)));
+    let Some((file, Entry { line, value: Some(text), .. })) = entry else { return Ok(None) };
+    read(text).map(Some).map_err(|problem| Problem::ConfigFile {
         path: file.path.clone(),
         line: *line,
-        problem: format!("{GPUS_PER_RANK}: {text:?} {problem}"),
-    })?;
-    Ok(flag.or(Some(count)))
+        problem: format!("{key}: {text:?} {problem}"),
+    })
 }
 
 /// What `HOROVOD_START_TIMEOUT` says, if it says something.

@@ -112,8 +112,10 @@ fn from_file(file: &ConfigFile, notes: &mut Notes) -> Result<Vec<Setting>, Probl
 pub(crate) const CONTROLLER: &str = "controller";
 /// The key of the file that says what `--gpus-per-rank` does.
 pub(crate) const GPUS_PER_RANK: &str = "gpus_per_rank";
+/// The key of the file that says what `--mps` does.
+pub(crate) const MPS: &str = "mps";
 /// The keys of the file outside a section.
-const OUTSIDE: [&str; 2] = [CONTROLLER, GPUS_PER_RANK];
+const OUTSIDE: [&str; 3] = [CONTROLLER, GPUS_PER_RANK, MPS];
 
 /// Whether keys can stand below this one.
 fn is_section(key: &str) -> bool {

@@ -27,8 +27,8 @@ const OF_THE_MACHINE: [&str; 16] = [
     "_HOROVOD_SECRET_KEY",
 ];
 
-/// Variables that begin like this do too, or are functions of a shell.
-const OF_THE_SESSION: [&str; 3] = ["BASH_FUNC_", "SSH_", "DBUS_"];
+/// Variables that begin like this do too (services of the machine are among them), or are functions of a shell.
+const OF_THE_SESSION: [&str; 4] = ["BASH_FUNC_", "SSH_", "DBUS_", "CUDA_MPS_"];
 
 /// What places a process in a job.
 const OF_A_JOB: [&str; 9] = [
@@ -94,9 +94,16 @@ mod tests {
         ] {
             assert!(on_hosts(name), "{name}");
         }
-        for name in
-            ["HOME", "PWD", "SSH_AUTH_SOCK", "BASH_FUNC_x%%", "CUDA_VISIBLE_DEVICES", "HOROVOD_RANK", "_"]
-        {
+        for name in [
+            "HOME",
+            "PWD",
+            "SSH_AUTH_SOCK",
+            "BASH_FUNC_x%%",
+            "CUDA_VISIBLE_DEVICES",
+            "CUDA_MPS_PIPE_DIRECTORY",
+            "HOROVOD_RANK",
+            "_",
+        ] {
             assert!(!on_hosts(name), "{name}");
         }
         let in_containers = |name: &str| is_forwarded(OsStr::new(name), Place::Container);

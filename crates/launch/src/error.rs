@@ -79,6 +79,14 @@ pub enum Error {
         /// For how many ranks its GPUs are enough.
         enough_for: usize,
     },
+    /// NVIDIA's MPS was asked for and is not to be had on a host.
+    #[error("{text}")]
+    NoMps {
+        /// What is wrong, on which host.
+        text: String,
+        /// What may help.
+        hint: String,
+    },
     /// A host could not be logged in to.
     #[error("{0}")]
     Ssh(Box<Refusal>),
@@ -285,7 +293,9 @@ impl Error {
             Error::NoCommand => {
                 "write it after the flags, for example: ronde run -np 2 python train.py".to_owned()
             }
-            Error::NotFound { hint, .. } | Error::NotExecutable { hint, .. } => hint.clone(),
+            Error::NoMps { hint, .. } | Error::NotFound { hint, .. } | Error::NotExecutable { hint, .. } => {
+                hint.clone()
+            }
             Error::OutputFolder { .. } => "give a folder you may write to with --output-filename".to_owned(),
             _ => return None,
         };

@@ -5,11 +5,11 @@
 //! names its share of what is visible on its host, and there they are numbered from 0. Whoever set that variable decides
 //! what there is to share: the names in it, numbers or UUIDs, are handed out as they stand.
 //!
-//! Each agent says what its host has ([`look`], with `gpus/inventory.rs`); the rest is decided in values.
+//! Each agent says what its host has ([`look`], with `gpus/inventory.rs`); the rest is decided in values: who gets which GPU
+//! here, and how ranks get along that share one in `gpus/mps.rs`.
 
 mod inventory;
-
-use std::path::Path;
+pub(crate) mod mps;
 
 use serde::{Deserialize, Serialize};
 
@@ -29,7 +29,9 @@ pub(crate) const QUEUES: &str = "CUDA_DEVICE_MAX_CONNECTIONS";
 pub(crate) struct Looking {
     /// What the user set for all ranks, which counts before what the host has.
     pub(crate) mask: Option<String>,
-    /// Whether they are to be handed out, for which their names must be known.
+    /// The same of the folder in which programs look for NVIDIA's MPS.
+    pub(crate) pipes: Option<String>,
+    /// Whether they are to be handed out, or something is to be started on them: then their names must be known.
     pub(crate) by_name: bool,
 }
 
@@ -51,13 +53,7 @@ pub(crate) fn look(looking: Looking) -> Gpus {
     let mask = looking.mask.or_else(mask_here);
     let listed = if looking.by_name { listed() } else { None };
     let devices = listed.filter(|devices| !devices.is_empty()).unwrap_or_else(|| Kernel::here().gpus());
-    Gpus { mps: mps_here(), ..Gpus::of(&devices, mask) }
-}
-
-/// Whether the control daemon of MPS runs where programs of this host look for it.
-fn mps_here() -> bool {
-    let folder = std::env::var_os("CUDA_MPS_PIPE_DIRECTORY").unwrap_or_else(|| "/tmp/nvidia-mps".into());
-    Path::new(&folder).join("control").exists()
+    Gpus { mps: mps::runs_here(looking.pipes.as_deref()), ..Gpus::of(&devices, mask) }
 }
 
 /// What the variable says on this host.
@@ -200,42 +196,6 @@ impl Machine<'_> {
     fn is_crowded(&self) -> bool {
         (1..self.ranks).contains(&self.gpus.visible.len())
     }
-}
-
-/// For every place, whether its ranks take turns on GPUs.
-pub(crate) fn taking_turns(places: &[Place<'_>]) -> Vec<bool> {
-    let mut turns = vec![false; places.len()];
-    for machine in machines(places).iter().filter(|machine| machine.is_crowded() && !machine.gpus.mps) {
-        for &number in &machine.places {
-            turns[number] = true;
-        }
-    }
-    turns
-}
-
-/// What is to be said where ranks outnumber GPUs; nothing about hosts that have none.
-pub(crate) fn crowding(places: &[Place<'_>]) -> Option<String> {
-    let machines = machines(places);
-    let crowded: Vec<String> = machines
-        .iter()
-        .filter(|machine| machine.is_crowded())
-        .map(|machine| {
-            let seen = counted(machine.gpus.visible.len(), "GPU");
-            let only = if machine.gpus.visible.len() < machine.gpus.present { "only shows" } else { "has" };
-            format!("{} {only} {seen} for {} ranks", machine.names, machine.ranks)
-        })
-        .collect();
-    let advice = if taking_turns(places).contains(&true) {
-        ". NVIDIA's MPS lets them compute side by side: nvidia-cuda-mps-control -d"
-    } else {
-        ""
-    };
-    (!crowded.is_empty()).then(|| {
-        format!(
-            "note: {}: GPUs will be shared; scripts choose theirs by local_rank() % number of GPUs{advice}",
-            crowded.join(", ")
-        )
-    })
 }
 
 #[cfg(test)]

@@ -71,7 +71,7 @@ pub use error::Error;
 pub use hostfile::read_hostfile;
 pub use hosts::{Host, Seat, assign, parse_hosts};
 pub use label::Labels;
-pub use package::fingerprint;
+pub use package::{fingerprint, own_package};
 pub use plan::{Request, Ssh, Talk, Task, Waiting};
 pub use report::is_unicode;
 pub use setup_ssh::{SetupSsh, setup_ssh};
@@ -96,7 +96,12 @@ pub fn run(request: Request) -> Result<u8, Error> {
         Some(_) => guardian::Lifeline::Stdin,
         None => guardian::Lifeline::None,
     };
-    guardian::guard("driver", lifeline, |guardian| driver::drive(request, guardian))
+    let mps_folder = gpus::mps::folder()?;
+    let given = mps_folder.clone();
+    let status = guardian::guard("driver", lifeline, |guardian| driver::drive(request, given, guardian));
+    // Only now nobody is left who could write there. Most often there is none.
+    let _ = std::fs::remove_dir_all(mps_folder);
+    status
 }
 
 /// Shows an error; returns the status for it.

@@ -19,6 +19,11 @@ pub fn fingerprint() -> io::Result<String> {
     Ok(digits(hash))
 }
 
+/// The Python package that was installed with this program: the folder that Python imports from, and the files in it.
+pub fn own_package() -> Option<(PathBuf, Vec<PathBuf>)> {
+    Package::own().map(|package| (package.root, package.files))
+}
+
 /// An installed Python package.
 #[derive(Debug, Clone)]
 pub(crate) struct Package {

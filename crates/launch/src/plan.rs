@@ -31,6 +31,8 @@ pub struct Request {
     pub hosts: Option<Vec<Host>>,
     /// How many GPUs each rank gets of its own; if not given, all ranks of a host see all that are visible there.
     pub gpus_per_rank: Option<usize>,
+    /// Whether hosts whose ranks share GPUs start NVIDIA's MPS for them.
+    pub mps: bool,
     /// The program and its arguments.
     pub command: Vec<OsString>,
     /// What stands in front of each line of output.
@@ -85,6 +87,8 @@ pub struct Waiting {
     pub listen: SocketAddr,
     /// The secret that they and we know.
     pub secret_file: PathBuf,
+    /// This machine, if it has ranks of its own besides: what it is called, and how many.
+    pub own: Option<Host>,
 }
 
 /// A call that every rank makes, and where its results go.

@@ -91,6 +91,28 @@ pub(crate) fn equal(kind: Kind, one: &str, other: &str) -> bool {
     }
 }
 
+/// `NAME=VALUE`, or `NAME` for the value it has here.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Assignment {
+    /// The variable.
+    pub name: String,
+    /// Its value, if one was given.
+    pub value: Option<String>,
+}
+
+/// A variable for other processes, as command lines have it.
+pub fn assignment(text: &str) -> Result<Assignment, String> {
+    let (name, value) = match text.split_once('=') {
+        Some((name, value)) => (name, Some(value.to_owned())),
+        None => (text, None),
+    };
+    let fits = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'_';
+    if name.is_empty() || name.starts_with(|first: char| first.is_ascii_digit()) || !name.bytes().all(fits) {
+        return Err(format!("{name:?} is not the name of a variable"));
+    }
+    Ok(Assignment { name: name.to_owned(), value })
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -159,5 +181,16 @@ mod tests {
     fn words_are_found_in_any_case_and_the_choice_is_named_otherwise() {
         assert_eq!(word("GLOO", &["gloo", "mpi"]), Ok("gloo"));
         assert_eq!(word("nccl", &["gloo", "mpi"]), Err("is none of gloo, mpi".to_owned()));
+    }
+
+    #[test]
+    fn variables_come_with_a_value_or_without() {
+        let read = |text| assignment(text).map(|Assignment { name, value }| (name, value));
+        assert_eq!(read("A=b=c"), Ok(("A".to_owned(), Some("b=c".to_owned()))));
+        assert_eq!(read("A_1="), Ok(("A_1".to_owned(), Some(String::new()))));
+        assert_eq!(read("PATH"), Ok(("PATH".to_owned(), None)));
+        for wrong in ["", "=x", "1A=x", "A-B=x", "A B"] {
+            assert!(read(wrong).is_err(), "{wrong:?}");
+        }
     }
 }

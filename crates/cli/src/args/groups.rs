@@ -130,13 +130,22 @@ pub(crate) struct WaitingArgs {
     /// The file with the secret that they know as well: 64 hexadecimal digits, readable by its owner only.
     #[arg(long, value_name = "FILE", requires = "agents")]
     pub(crate) secret_file: Option<PathBuf>,
+
+    /// How many ranks to run on this machine, besides those of the agents.
+    #[arg(long, value_name = "N", value_parser = value::at_least_one, requires = "agents")]
+    pub(crate) own_slots: Option<usize>,
+
+    /// What this machine is called then; hosts are in the order of their names.
+    #[arg(long, value_name = "NAME", requires = "own_slots", default_value = "chief")]
+    pub(crate) own_name: String,
 }
 
 impl WaitingArgs {
     /// As the launcher takes it.
     pub(crate) fn into_waiting(self) -> Option<Waiting> {
-        let WaitingArgs { agents, listen, secret_file } = self;
-        Some(Waiting { agents: agents?, listen: listen?, secret_file: secret_file? })
+        let WaitingArgs { agents, listen, secret_file, own_slots, own_name } = self;
+        let own = own_slots.map(|slots| Host { name: own_name, slots });
+        Some(Waiting { agents: agents?, listen: listen?, secret_file: secret_file?, own })
     }
 }
 

@@ -1,4 +1,4 @@
-//! The flags of `ronde run`, which are those of `horovodrun`: first the ten that matter to a newcomer,
+//! The flags of `ronde run`, which are those of `horovodrun`: first the eleven that matter to a newcomer,
 //! then the groups, each under its heading in `--help`.
 
 use std::ffi::OsString;
@@ -7,7 +7,9 @@ use std::time::Duration;
 
 use clap::Args;
 
-use super::value::{self, Assignment};
+use ronde_settings::value::Assignment;
+
+use super::value;
 use super::{ElasticArgs, HostArgs, MpiArgs, NetworkArgs, SshArgs, TaskArgs, WaitingArgs};
 use crate::tuning::Tuning;
 
@@ -49,12 +51,17 @@ pub(crate) struct RunArgs {
     #[arg(long, value_name = "N", value_parser = value::at_least_one, allow_negative_numbers = true)]
     pub(crate) gpus_per_rank: Option<usize>,
 
+    /// Start NVIDIA's MPS on hosts where ranks outnumber GPUs, for this job alone: ranks that share a GPU then compute side
+    /// by side instead of taking turns [variable: RONDE_MPS]. Where it runs already, that one is used.
+    #[arg(long)]
+    pub(crate) mps: bool,
+
     /// Take settings from this YAML file; flags win over it, and it wins over the environment.
     #[arg(long, value_name = "FILE")]
     pub(crate) config_file: Option<PathBuf>,
 
     /// Set a variable for every rank, or pass on the one that is set here; may be repeated.
-    #[arg(short = 'x', long, value_name = "NAME[=VALUE]", value_parser = value::assignment)]
+    #[arg(short = 'x', long, value_name = "NAME[=VALUE]", value_parser = ronde_settings::value::assignment)]
     pub(crate) env: Vec<Assignment>,
 
     /// Also write each rank's output to DIR/rank.N/stdout and DIR/rank.N/stderr.

@@ -8,27 +8,8 @@ use std::time::Duration;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Words(pub(crate) Vec<String>);
 
-/// `NAME=VALUE`, or `NAME` for the value it has here.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Assignment {
-    pub(crate) name: String,
-    pub(crate) value: Option<String>,
-}
-
 pub(super) fn words(text: &str) -> Result<Words, String> {
     shlex::split(text).map(Words).ok_or_else(|| "a quote is not closed".to_owned())
-}
-
-pub(super) fn assignment(text: &str) -> Result<Assignment, String> {
-    let (name, value) = match text.split_once('=') {
-        Some((name, value)) => (name, Some(value.to_owned())),
-        None => (text, None),
-    };
-    let fits = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'_';
-    if name.is_empty() || name.starts_with(|first: char| first.is_ascii_digit()) || !name.bytes().all(fits) {
-        return Err(format!("{name:?} is not the name of a variable"));
-    }
-    Ok(Assignment { name: name.to_owned(), value })
 }
 
 pub(super) fn seconds(text: &str) -> Result<Duration, String> {
@@ -72,17 +53,6 @@ mod tests {
         let split = words(r#"-J gate -o "ProxyCommand=nc %h 22" -o 'X=a b'"#).expect("closed quotes").0;
         assert_eq!(split, ["-J", "gate", "-o", "ProxyCommand=nc %h 22", "-o", "X=a b"]);
         assert_eq!(words("-o 'X"), Err("a quote is not closed".to_owned()));
-    }
-
-    #[test]
-    fn variables_come_with_a_value_or_without() {
-        let read = |text| assignment(text).map(|Assignment { name, value }| (name, value));
-        assert_eq!(read("A=b=c"), Ok(("A".to_owned(), Some("b=c".to_owned()))));
-        assert_eq!(read("A_1="), Ok(("A_1".to_owned(), Some(String::new()))));
-        assert_eq!(read("PATH"), Ok(("PATH".to_owned(), None)));
-        for wrong in ["", "=x", "1A=x", "A-B=x", "A B"] {
-            assert!(read(wrong).is_err(), "{wrong:?}");
-        }
     }
 
     #[test]

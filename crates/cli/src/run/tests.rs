@@ -150,3 +150,32 @@ fn gpus_of_ones_own_come_from_the_flag_or_else_from_the_file() {
     let error = gpus_per_rank(None, Some(&file(Some("half")))).expect_err("no number");
     assert_eq!(error.to_string(), "c.yaml:3: gpus_per_rank: \"half\" is not a whole number of at least 1");
 }
+
+#[test]
+fn mps_is_asked_for_by_the_flag_else_by_the_file_else_by_the_environment() {
+    let on = [("RONDE_MPS", "1")];
+    for (line, environment, expected) in [
+        ("ronde run -np 2 a", &[][..], false),
+        ("ronde run -np 2 --mps a", &[], true),
+        ("horovodrun -np 2 --mps a", &[], true),
+        ("horovodrun -np 2 a", &on, true),
+        ("ronde run -np 2 a", &[("RONDE_MPS", "0")], false),
+    ] {
+        let (request, said) = asked(line, environment).expect(line);
+        assert_eq!((request.mps, said.as_str()), (expected, ""), "{line} {environment:?}");
+    }
+    let file = |text: &str| {
+        let entry = Entry { key: MPS.to_owned(), line: 2, value: Some(text.to_owned()) };
+        ConfigFile { path: "c.yaml".into(), entries: vec![entry] }
+    };
+    let asked_for = |flag, text, value: Option<&str>| {
+        mps(flag, Some(&file(text)), &mut Notes::default(), |_| value.map(str::to_owned))
+    };
+    assert!(asked_for(false, "true", None).expect("a switch"));
+    assert!(!asked_for(false, "false", Some("1")).expect("a switch"), "the file wins over the environment");
+    assert!(asked_for(true, "false", None).expect("a switch"), "the flag wins over the file");
+    let error = asked_for(false, "perhaps", None).expect_err("no switch").to_string();
+    assert!(error.starts_with("c.yaml:2: mps: \"perhaps\" "), "{error}");
+    let (request, said) = asked("ronde run -np 2 a", &[("RONDE_MPS", "perhaps")]).expect("taken");
+    assert!(!request.mps && said.contains("RONDE_MPS"), "{said}");
+}

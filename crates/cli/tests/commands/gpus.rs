@@ -19,17 +19,21 @@ GPU 0: NVIDIA A100-SXM4-40GB (UUID: GPU-a0)
 ";
 
 /// A folder with an `nvidia-smi` that lists these GPUs.
-fn machine(name: &str, list: &str) -> Folder {
+pub(crate) fn machine(name: &str, list: &str) -> Folder {
     let folder = Folder::new(name);
     let query: String =
         list.lines().filter(|line| line.starts_with("GPU")).map(|_| "NVIDIA H200, 580.1\n").collect();
     let script = format!("#!/bin/sh\n[ \"$1\" = -L ] && printf '{list}' || printf '{query}'\n");
-    let text = folder.file("script", &script);
-    // Copied by another process: what this one has open for writing, a child of another test may hold open a moment longer.
-    let copied =
-        Command::new("install").args(["-m", "755"]).arg(text).arg(folder.0.join("nvidia-smi")).status();
-    assert!(copied.expect("install").success());
+    program(&folder, "nvidia-smi", &script);
     folder
+}
+
+/// Makes a script a program of a folder.
+pub(crate) fn program(folder: &Folder, name: &str, script: &str) {
+    let text = folder.file("script", script);
+    // Copied by another process: what this one has open for writing, a child of another test may hold open a moment longer.
+    let copied = Command::new("install").args(["-m", "755"]).arg(text).arg(folder.0.join(name)).status();
+    assert!(copied.expect("install").success());
 }
 
 /// Runs on that machine.

@@ -9,6 +9,8 @@ mod gpus;
 mod host_verbs;
 mod job;
 mod joining;
+mod kube_verb;
+mod mps;
 mod no_orphans;
 mod output;
 mod rendezvous_verb;

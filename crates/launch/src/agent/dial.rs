@@ -29,10 +29,15 @@ const PATIENCE: Duration = Duration::from_secs(5);
 pub(super) struct Launcher {
     pub(super) address: String,
     pub(super) secret_file: PathBuf,
+    /// How long to wait for one that answers; for ever if not given.
+    pub(super) patience: Option<Duration>,
 }
 
-/// Dials, serves and dials again, until told to end.
-pub(super) fn keep_dialling(launcher: &Launcher, post: &Post) -> Result<u8, Error> {
+/// What an agent ends with that no launcher answered in time.
+const GAVE_UP: u8 = 69;
+
+/// Dials, serves and dials again, until told to end, or until one job is over if `once` is enough.
+pub(super) fn keep_dialling(launcher: &Launcher, post: &Post, once: bool) -> Result<u8, Error> {
     // Read here as well, so that a wrong file is an error now and not a complaint for ever.
     Secret::read_file(&launcher.secret_file)?;
     let mut stderr = std::io::stderr();
@@ -45,7 +50,7 @@ pub(super) fn keep_dialling(launcher: &Launcher, post: &Post) -> Result<u8, Erro
         scratch.remove();
         let status = status?;
         // The guardian passes on what it is told.
-        if status >= 128 {
+        if status >= 128 || once || launcher.patience.is_some() && status == GAVE_UP {
             return Ok(status);
         }
         let _ = writeln!(stderr, "the job is over; waiting for the next at {}", launcher.address);
@@ -55,6 +60,7 @@ pub(super) fn keep_dialling(launcher: &Launcher, post: &Post) -> Result<u8, Erro
 /// Tries until a launcher answers, then serves it.
 fn attend(launcher: &Launcher, post: Post, scratch: Scratch, guardian: OwnedFd) -> u8 {
     let mut told = String::new();
+    let started = Instant::now();
     loop {
         match connect(launcher) {
             Ok(sealed) => {
@@ -76,6 +82,11 @@ fn attend(launcher: &Launcher, post: Post, scratch: Scratch, guardian: OwnedFd) 
                 told = problem;
             }
             Err(_) => {}
+        }
+        if let Some(limit) = launcher.patience.filter(|limit| started.elapsed() >= *limit) {
+            let seconds = limit.as_secs();
+            crate::last_words(&format!("no launcher at {} within {seconds} s\n", launcher.address));
+            return GAVE_UP;
         }
         if let Some(status) = guardian::told_to_end(&guardian, PAUSE) {
             return status;

@@ -5,10 +5,11 @@
 //! ranks. A guardian stands over it as over the driver, so that its own death leaves nothing behind either.
 //!
 //! `ranks.rs` starts the processes, `pump.rs` carries their output, `doors.rs` connections that they cannot
-//! make themselves, `storage.rs` keeps what the driver sends.
+//! make themselves, `storage.rs` keeps what the driver sends, `mps.rs` has ranks share GPUs side by side.
 
 mod dial;
 mod doors;
+mod mps;
 mod pump;
 mod ranks;
 mod scratch;
@@ -20,6 +21,7 @@ pub(crate) use serve::BEAT;
 
 use std::fs::File;
 use std::path::PathBuf;
+use std::time::Duration;
 
 use scratch::Scratch;
 
@@ -48,6 +50,10 @@ pub enum AgentRequest {
         name: Option<String>,
         /// The network interfaces that may be used; all if none is named.
         interfaces: Vec<String>,
+        /// Whether to end after one job, instead of waiting for the next.
+        once: bool,
+        /// How long to wait for a launcher; for ever if not given.
+        patience: Option<Duration>,
     },
 }
 
@@ -69,9 +75,20 @@ pub fn agent(request: AgentRequest) -> Result<u8, Error> {
             scratch.remove();
             status
         }
-        AgentRequest::Dial { launcher, secret_file, slots, data_port, advertise, name, interfaces } => {
+        AgentRequest::Dial {
+            launcher,
+            secret_file,
+            slots,
+            data_port,
+            advertise,
+            name,
+            interfaces,
+            once,
+            patience,
+        } => {
             let post = serve::Post { name, slots, data_port, advertise, interfaces };
-            dial::keep_dialling(&dial::Launcher { address: launcher, secret_file }, &post)
+            let launcher = dial::Launcher { address: launcher, secret_file, patience };
+            dial::keep_dialling(&launcher, &post, once)
         }
     }
 }

@@ -7,6 +7,7 @@ use std::fs;
 use std::path::PathBuf;
 
 use crate::Error;
+use crate::gpus::mps;
 
 /// Names of folders; nothing is made yet.
 #[derive(Clone, Debug)]
@@ -15,6 +16,8 @@ pub(super) struct Scratch {
     pub(super) shipped: PathBuf,
     /// For a Python package that is not complete: in the cache, so that it only has to be renamed.
     pub(super) package: PathBuf,
+    /// For NVIDIA's MPS, where the driver names no folder: on other machines than its own.
+    pub(super) mps: PathBuf,
 }
 
 impl Scratch {
@@ -26,12 +29,13 @@ impl Scratch {
         Ok(Scratch {
             shipped: std::env::temp_dir().join(format!("ronde-{number:016x}")),
             package: cache().join(format!(".{number:016x}")),
+            mps: mps::folder()?,
         })
     }
 
     /// Removes whatever is there.
     pub(super) fn remove(&self) {
-        for folder in [&self.shipped, &self.package] {
+        for folder in [&self.shipped, &self.package, &self.mps] {
             // Most often there is none.
             let _ = fs::remove_dir_all(folder);
         }

@@ -7,6 +7,7 @@
 use std::collections::HashSet;
 use std::net::{Ipv6Addr, SocketAddr};
 use std::os::fd::OwnedFd;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::thread;
@@ -16,6 +17,7 @@ use ronde_trust::Secret;
 use rustix::process::{Pid, Signal, WaitStatus, kill_process_group};
 
 use super::doors::{self, Numbers};
+use super::mps::{Mps, Stage};
 use super::pump::Pump;
 use super::ranks::{self, Surroundings};
 use super::scratch::Scratch;
@@ -24,6 +26,7 @@ use crate::descendants::{adopt_orphans, kill_all, reap};
 use crate::doctor;
 use crate::doorway::Doorway;
 use crate::ending::Ending;
+use crate::gpus::mps::{Problem as NoService, Service};
 use crate::heard::Heard;
 use crate::memory::OutOfMemoryKills;
 use crate::probe::{self, Probe};
@@ -58,6 +61,8 @@ enum Event {
     Message(Box<ToAgent>),
     DriverGone(String),
     News(News),
+    /// Whether NVIDIA's MPS, which was started, answers.
+    MpsAnswered(bool),
     Drained,
 }
 
@@ -92,10 +97,13 @@ struct Agent {
     numbers: Numbers,
     pump: Option<Pump>,
     ranks: Vec<(usize, Pid)>,
+    /// What lets ranks share GPUs side by side, where we started it.
+    mps: Option<Mps>,
     memory_before: OutOfMemoryKills,
     /// What could not be killed.
     left: Vec<Pid>,
     concluding: bool,
+    winding_up: bool,
     /// What to exit with.
     status: u8,
 }
@@ -141,16 +149,19 @@ impl Agent {
             numbers: Numbers::default(),
             pump: None,
             ranks: Vec::new(),
+            mps: None,
             memory_before: OutOfMemoryKills::now(),
             left: Vec::new(),
             concluding: false,
+            winding_up: false,
             status: 0,
         })
     }
 
     fn run(mut self) -> u8 {
         loop {
-            match self.events.recv_timeout(LOOK) {
+            let quitting = self.mps.as_ref().and_then(Mps::patience);
+            match self.events.recv_timeout(quitting.map_or(LOOK, |left| left.min(LOOK))) {
                 Ok(Event::Message(message)) => {
                     if let Err(error) = self.handle(*message) {
                         self.refuse(&error);
@@ -171,6 +182,7 @@ impl Agent {
                     self.outbox.finish(PARTING);
                     return 1;
                 }
+                Ok(Event::MpsAnswered(answered)) => self.mps_answered(answered),
                 Ok(Event::Drained) => {
                     self.outbox.send_output(FromAgent::Bye { left: self.left_pids() });
                     self.outbox.finish(self.lost_after);
@@ -178,6 +190,9 @@ impl Agent {
                 }
                 Err(RecvTimeoutError::Timeout) => {}
                 Err(RecvTimeoutError::Disconnected) => return self.abandon("nothing can be heard any more"),
+            }
+            if self.mps.as_ref().and_then(Mps::patience).is_some_and(|left| left.is_zero()) {
+                self.wind_up();
             }
             let silence = self.heard.silence();
             if silence > self.lost_after {
@@ -212,6 +227,7 @@ impl Agent {
                 self.storage.complete_package()?;
                 self.outbox.send(FromAgent::Stored);
             }
+            ToAgent::StartMps { service, folder } => self.start_mps(&service, folder),
             ToAgent::Start(start) => self.start_ranks(&start)?,
             ToAgent::Signal(signal) => self.signal(signal),
             ToAgent::Kill => self.kill(),
@@ -256,6 +272,40 @@ impl Agent {
         self.secret = Some(secret);
         self.outbox.send(FromAgent::Reachable { interfaces, port, relay });
         Ok(())
+    }
+
+    /// Starts NVIDIA's MPS. The answer follows when it is known how that went: [`Agent::mps_answered`], [`Agent::mps_ended`].
+    fn start_mps(&mut self, service: &Service, folder: Option<PathBuf>) {
+        let folder = folder.unwrap_or_else(|| self.storage.for_mps());
+        let (outbox, sender) = (self.outbox.clone(), self.sender.clone());
+        let heard = move |line| {
+            outbox.send(FromAgent::Note { verbose: true, text: format!("NVIDIA's MPS: {line}") });
+        };
+        let answered = move |answered| drop(sender.send(Event::MpsAnswered(answered)));
+        match Mps::start(service, &folder, heard, answered) {
+            Ok(mps) => self.mps = Some(mps),
+            Err(problem) => self.outbox.send(FromAgent::Mps(Err(problem))),
+        }
+    }
+
+    fn mps_answered(&mut self, answered: bool) {
+        let Some(mps) = self.mps.as_mut().filter(|mps| mps.stage() == Stage::Starting) else { return };
+        let answer = if answered { Ok(mps.ready()) } else { Err(mps.silent()) };
+        self.outbox.send(FromAgent::Mps(answer));
+    }
+
+    fn mps_ended(&mut self, mps: &Mps, ending: Ending) {
+        match mps.stage() {
+            Stage::Starting => {
+                self.outbox.send(FromAgent::Mps(Err(NoService::Ended(ending, mps.last_words()))));
+            }
+            // Those that already compute need only the server, so whether this is the end is theirs to say.
+            Stage::Ready => self.outbox.send(FromAgent::Note {
+                verbose: false,
+                text: format!("warning: NVIDIA's MPS has ended ({ending}): ranks that share a GPU may fail"),
+            }),
+            Stage::Quitting(_) => self.wind_up(),
+        }
     }
 
     fn start_ranks(&mut self, start: &Start) -> Result<(), Error> {
@@ -333,14 +383,29 @@ impl Agent {
     }
 
     fn kill(&mut self) {
+        // Its end is no news then.
+        let mps = self.mps.take();
+        self.kill_all_but(&HashSet::new());
+        if mps.is_some_and(|mps| mps.patience().is_some()) {
+            self.wind_up();
+        }
+    }
+
+    fn kill_all_but(&mut self, spared: &HashSet<Pid>) {
         let mut ended = Vec::new();
-        self.left = kill_all(&HashSet::new(), |pid, status| ended.push((pid, status)));
+        self.left = kill_all(spared, |pid, status| ended.push((pid, status)));
         self.tell(ended);
     }
 
-    /// Tells the ends of ranks; others are descendants that nobody else waited for.
+    /// Tells the ends of ranks, and of MPS; others are descendants that nobody else waited for.
     fn tell(&mut self, ended: Vec<(Pid, WaitStatus)>) {
         for (pid, status) in ended {
+            if let Some(ending) = Ending::from_wait(status)
+                && let Some(mps) = self.mps.take_if(|mps| mps.pid() == pid)
+            {
+                self.mps_ended(&mps, ending);
+                continue;
+            }
             let Some(at) = self.ranks.iter().position(|(_, known)| *known == pid) else {
                 continue;
             };
@@ -356,6 +421,21 @@ impl Agent {
     /// Ends everything here and lets the rest of the output out; [`Event::Drained`] comes after it.
     fn conclude(&mut self) {
         if std::mem::replace(&mut self.concluding, true) {
+            return;
+        }
+        // MPS first loses its clients and then may go in peace; its end, or the end of our patience, leads on.
+        if let Some(service) = self.mps.as_ref().filter(|mps| mps.stage() == Stage::Ready).map(Mps::pid) {
+            self.kill_all_but(&HashSet::from([service]));
+            if self.mps.as_mut().is_some_and(Mps::quit) {
+                return;
+            }
+        }
+        self.wind_up();
+    }
+
+    /// The second half of [`Agent::conclude`].
+    fn wind_up(&mut self) {
+        if std::mem::replace(&mut self.winding_up, true) {
             return;
         }
         self.kill();

@@ -34,6 +34,11 @@ impl Storage {
         self.shipped.then(|| self.scratch.shipped.clone())
     }
 
+    /// The folder for NVIDIA's MPS, which is not made yet.
+    pub(super) fn for_mps(&self) -> PathBuf {
+        self.scratch.mps.clone()
+    }
+
     /// Looks for a package: where Python has it anyway, or in the cache. Whether it has to be sent.
     pub(super) fn look_for(&mut self, path: &str, hash: &str) -> Result<bool, Error> {
         let is_it = |root: &Path| {

@@ -84,7 +84,7 @@ fn findings(surroundings: &Surroundings) -> Findings {
     // Both wait for other programs.
     let (answer, gpus, visible) = thread::scope(|scope| {
         let answer = scope.spawn(|| ask_python(&environment));
-        let visible = scope.spawn(|| gpus::look(Looking { by_name: true, mask: None }));
+        let visible = scope.spawn(|| gpus::look(Looking { by_name: true, ..Looking::default() }));
         let gpus = ask_nvidia();
         (answer.join().unwrap_or_default(), gpus, visible.join().unwrap_or_default())
     });

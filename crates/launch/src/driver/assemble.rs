@@ -11,7 +11,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use super::connect::{Gate, Program};
-use super::member::{Member, Reachable, Way};
+use super::member::{Member, Mps, Reachable, Way};
 use super::sharing::Told;
 use super::supply::Load;
 use super::{Driver, Event, network, supply};
@@ -194,6 +194,7 @@ impl Driver {
                 }
             }
             FromAgent::Gpus(gpus) => member.gpus = Some(gpus),
+            FromAgent::Mps(answer) => member.mps = answer.map_or_else(Mps::Failed, Mps::Ready),
             FromAgent::Stored => member.supplied = true,
             FromAgent::Started { pids } => {
                 member.running = true;
@@ -238,12 +239,17 @@ impl Driver {
                 }
             }
         }
-        if let Some(plan) = &progress.plan
-            && !progress.starting
+        if progress.plan.is_some()
+            && progress.gpus.is_none()
             && self.members.iter().all(|member| member.supplied && member.gpus.is_some())
         {
+            progress.gpus = Some(self.share_gpus()?);
+        }
+        if let (Some(plan), Some(gpus)) = (&progress.plan, &progress.gpus)
+            && !progress.starting
+            && self.are_served()?
+        {
             progress.starting = true;
-            let gpus = self.share_gpus()?;
             for (host, member) in self.members.iter().enumerate() {
                 member.doing.set("its ranks are being started");
                 if let Some(outbox) = &member.outbox {
@@ -265,6 +271,7 @@ impl Driver {
         let rank = |(index, rank): (usize, usize)| {
             let mut variables = variables::for_rank(&self.plan.seats[rank], self.request.start_timeout);
             variables.extend(gpus.variables(index));
+            variables.extend(self.service_for(gpus));
             RankStart { rank, variables }
         };
         let place = if self.request.waiting.is_some() { Place::Container } else { Place::Host };
@@ -382,6 +389,7 @@ impl Driver {
             }
             Stop::Signal(signal) => crate::ending::Ending::Killed(signal).status(),
             Stop::GuardianGone => {
+                let _ = std::fs::remove_dir_all(&self.mps_folder);
                 crate::last_words("error: the launcher was killed before the job began\n");
                 1
             }
@@ -398,6 +406,8 @@ struct Progress {
     reach: bool,
     /// How they reach each other.
     plan: Option<network::Choice>,
+    /// What their ranks are told about GPUs.
+    gpus: Option<Vec<Told>>,
     /// Whether hosts have been told to start their ranks.
     starting: bool,
 }

@@ -10,7 +10,7 @@ use super::Event;
 use super::connect::{self, Connection, Gate, Line, Program};
 use crate::Error;
 use crate::agent::BEAT;
-use crate::gpus::Gpus;
+use crate::gpus::{Gpus, mps};
 use crate::heard::Heard;
 use crate::plan::{Plan, Ssh};
 use crate::probe::{Attempt, Interface};
@@ -36,6 +36,8 @@ pub(super) struct Member {
     pub(super) attempts: Option<Vec<Attempt>>,
     /// Which GPUs it has, once it is known.
     pub(super) gpus: Option<Gpus>,
+    /// The service that lets its ranks share GPUs side by side.
+    pub(super) mps: Mps,
     /// Whether everything that had to be sent is there.
     pub(super) supplied: bool,
     pub(super) running: bool,
@@ -53,6 +55,17 @@ pub(super) struct Reachable {
     pub(super) port: u16,
     /// Where its ranks enter connections that we carry.
     pub(super) relay: Option<SocketAddr>,
+}
+
+/// NVIDIA's MPS on a host, as far as the job starts it.
+#[derive(Debug, Default)]
+pub(super) enum Mps {
+    #[default]
+    NotAsked,
+    Asked,
+    /// The variables by which ranks find it.
+    Ready(Vec<(String, String)>),
+    Failed(mps::Problem),
 }
 
 /// An agent that has dialled in and said hello.
@@ -108,6 +121,7 @@ impl Member {
                     reachable: None,
                     attempts: None,
                     gpus: None,
+                    mps: Mps::NotAsked,
                     supplied: false,
                     running: false,
                     said_goodbye: false,

@@ -20,6 +20,7 @@ mod waiting;
 use std::collections::HashSet;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::os::fd::OwnedFd;
+use std::path::PathBuf;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::time::Instant;
 
@@ -56,9 +57,12 @@ enum Event {
 }
 
 /// Runs a job; returns the status to exit with.
-pub(crate) fn drive(request: Request, guardian: OwnedFd) -> u8 {
+///
+/// `mps_folder` is where NVIDIA's MPS of this machine is to keep its sockets. Our guardian removes it, and without one we do;
+/// those who work there may be killed by us or by it before they could.
+pub(crate) fn drive(request: Request, mps_folder: PathBuf, guardian: OwnedFd) -> u8 {
     let task = request.task.clone();
-    let status = Driver::prepare(request, guardian).and_then(Driver::run);
+    let status = Driver::prepare(request, mps_folder, guardian).and_then(Driver::run);
     status.unwrap_or_else(|error| {
         kill_all(&HashSet::new(), |_, _| {});
         match error {
@@ -73,6 +77,8 @@ pub(crate) fn drive(request: Request, guardian: OwnedFd) -> u8 {
 
 struct Driver {
     request: Request,
+    /// Where NVIDIA's MPS of this machine keeps its sockets, if it has to be started.
+    mps_folder: PathBuf,
     plan: Plan,
     members: Vec<Member>,
     sender: Sender<Event>,
@@ -89,7 +95,7 @@ struct Driver {
 }
 
 impl Driver {
-    fn prepare(request: Request, guardian: OwnedFd) -> Result<Driver, Error> {
+    fn prepare(request: Request, mps_folder: PathBuf, guardian: OwnedFd) -> Result<Driver, Error> {
         let started = Instant::now();
         adopt_orphans()?;
         let (sender, events) = channel();
@@ -119,6 +125,7 @@ impl Driver {
         let course = Course::new(np, request.grace);
         Ok(Driver {
             request,
+            mps_folder,
             plan,
             members,
             sender,

@@ -112,6 +112,8 @@ impl Driver {
     /// The guardian is gone, so are we, and everything below us; the agents elsewhere follow.
     fn abandoned(self) -> u8 {
         kill_all(&HashSet::new(), |_, _| {});
+        // Most often there is none.
+        let _ = std::fs::remove_dir_all(&self.mps_folder);
         last_words("error: the launcher was killed; all ranks were stopped\n");
         // Without waiting for threads: one may be stuck on an output nobody reads.
         std::process::exit(1);

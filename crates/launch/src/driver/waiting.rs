@@ -1,7 +1,8 @@
 //! Agents that dial in: containers and pods that were started first and wait for a launcher.
 //!
 //! The port is open to strangers until all agents are there. Each connection proves the secret before anything it says
-//! is looked at, on a thread of its own and within seconds, so that one that is silent holds up nobody.
+//! is looked at, on a thread of its own and within seconds, so that one that is silent holds up nobody. If this machine
+//! is to have ranks as well, its agent is started here and stands in line with the others.
 
 use std::net::{TcpListener, TcpStream};
 use std::sync::Arc;
@@ -14,7 +15,8 @@ use ronde_trust::{Role, Sealed, Secret};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use super::Event;
-use super::member::Arrival;
+use super::connect::local;
+use super::member::{Arrival, greet};
 use crate::agent::BEAT;
 use crate::heard::Heard;
 use crate::plan::{Request, Talk, Waiting};
@@ -52,8 +54,9 @@ pub(super) fn gather(
     let (sender, arrivals) = channel();
     let unproven = Arc::new(AtomicUsize::new(0));
     let (started, mut said) = (Instant::now(), None);
-    let mut here: Vec<Arrival> = Vec::new();
-    while here.len() < waiting.agents {
+    let mut here: Vec<Arrival> = waiting.own.iter().map(own).collect::<Result<_, _>>()?;
+    let wanted = waiting.agents + here.len();
+    while here.len() < wanted {
         accept(&listener, &secret, &sender, &unproven);
         here.extend(arrivals.try_iter());
         // Those that left again are not waited with.
@@ -66,18 +69,26 @@ pub(super) fn gather(
         let waited = started.elapsed();
         if let Some(limit) = request.start_timeout.filter(|limit| waited > *limit) {
             let names = here.iter().map(|arrival| arrival.hello.name.clone()).collect();
-            return Err(Error::TooFewAgents { wanted: waiting.agents, here: names, limit, address });
+            return Err(Error::TooFewAgents { wanted, here: names, limit, address });
         }
         if waited >= said.map_or(SILENCE, |said: Duration| said + AGAIN) && request.talk >= Talk::Sparing {
             said = Some(waited);
             let names: Vec<&str> = here.iter().map(|arrival| arrival.hello.name.as_str()).collect();
             let have = if names.is_empty() { "none".to_owned() } else { names.join(", ") };
-            let missing = crate::report::counted(waiting.agents - here.len(), "more agent");
+            let missing = crate::report::counted(wanted - here.len(), "more agent");
             last_words(&format!("waiting for {missing} at {address} (here so far: {have})\n"));
         }
     }
     here.sort_by(|one, other| one.hello.name.cmp(&other.hello.name));
-    Ok((hosts(&here, request.np, waiting.agents), here))
+    Ok((hosts(&here, request.np, wanted), here))
+}
+
+/// The agent of this machine, for the ranks that run here.
+fn own(host: &Host) -> Result<Arrival, Error> {
+    let (mut arrival, _) = greet(local()?, &host.name, &Arc::new(Heard::now()))?;
+    arrival.hello.name.clone_from(&host.name);
+    arrival.hello.slots = Some(host.slots);
+    Ok(arrival)
 }
 
 /// Takes in whoever dials within a moment.

@@ -2,7 +2,7 @@
 
 use super::*;
 
-fn undivided(count: usize) -> Vec<Device> {
+pub(super) fn undivided(count: usize) -> Vec<Device> {
     let device = |number| Device { uuid: Some(format!("GPU-{number}abc")), ..Device::default() };
     (0..count).map(device).collect()
 }
@@ -17,11 +17,11 @@ fn seen(devices: &[Device], mask: Option<&str>) -> Vec<String> {
     Gpus::of(devices, mask.map(str::to_owned)).visible
 }
 
-fn gpus(count: usize, mask: Option<&str>) -> Gpus {
+pub(super) fn gpus(count: usize, mask: Option<&str>) -> Gpus {
     Gpus::of(&undivided(count), mask.map(str::to_owned))
 }
 
-fn place<'a>(host: &'a str, ranks: usize, gpus: &'a Gpus) -> Place<'a> {
+pub(super) fn place<'a>(host: &'a str, ranks: usize, gpus: &'a Gpus) -> Place<'a> {
     Place { host, ranks, here: false, gpus }
 }
 
@@ -117,34 +117,4 @@ fn all_hosts_that_have_too_few_are_named_with_the_way_out() {
             "hint: start fewer ranks (-np 3), or leave --gpus-per-rank out: ranks may share a GPU\n"
         )
     );
-}
-
-#[test]
-fn sharing_is_said_once_and_only_of_hosts_with_gpus() {
-    let (none, two, masked) = (gpus(0, None), gpus(2, None), gpus(2, Some("1")));
-    assert_eq!(crowding(&[place("gpu1", 2, &two), place("cpu1", 9, &none)]), None);
-    assert_eq!(
-        crowding(&[place("gpu1", 4, &two), place("gpu2", 2, &two), place("gpu3", 2, &masked)]).as_deref(),
-        Some(
-            "note: gpu1 has 2 GPUs for 4 ranks, gpu3 only shows 1 GPU for 2 ranks: GPUs will be shared; scripts choose \
-             theirs by local_rank() % number of GPUs. NVIDIA's MPS lets them compute side by side: \
-             nvidia-cuda-mps-control -d"
-        )
-    );
-    let side_by_side = Gpus { mps: true, ..two.clone() };
-    let line = crowding(&[place("gpu1", 4, &side_by_side)]).expect("said");
-    assert!(line.ends_with("number of GPUs"), "{line}");
-}
-
-#[test]
-fn ranks_take_turns_where_they_outnumber_gpus_and_mps_does_not_run() {
-    let (none, two) = (gpus(0, None), gpus(2, None));
-    let side_by_side = Gpus { mps: true, ..two.clone() };
-    let places = [
-        place("gpu1", 3, &two),
-        place("gpu2", 2, &two),
-        place("gpu3", 3, &side_by_side),
-        place("cpu1", 3, &none),
-    ];
-    assert_eq!(taking_turns(&places), [true, false, false, false]);
 }

@@ -5,6 +5,7 @@
 
 use std::net::SocketAddr;
 use std::ops::RangeInclusive;
+use std::path::PathBuf;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
@@ -12,6 +13,7 @@ use serde::{Deserialize, Serialize};
 use super::Carried;
 use crate::doctor::{Answer, Question};
 use crate::ending::Ending;
+use crate::gpus::mps::{self, Service};
 use crate::gpus::{Gpus, Looking};
 use crate::label::Stream;
 use crate::probe::{Attempt, Interface, Target};
@@ -38,6 +40,8 @@ pub(crate) enum ToAgent {
     File { name: Attachment, path: String, executable: bool, bytes: Vec<u8> },
     /// All files have been sent.
     AllSent,
+    /// Start NVIDIA's MPS for the ranks to come, in this folder, or in one of the agent's own.
+    StartMps { service: Service, folder: Option<PathBuf> },
     /// Start the ranks.
     Start(Box<Start>),
     /// Send this signal to every rank that runs.
@@ -144,6 +148,8 @@ pub(crate) enum FromAgent {
     Attempts(Vec<Attempt>),
     /// Answer to [`ToAgent::LookAtGpus`].
     Gpus(Gpus),
+    /// Answer to [`ToAgent::StartMps`]: the variables by which ranks find it.
+    Mps(Result<Vec<(String, String)>, mps::Problem>),
     /// Answer to [`ToAgent::Package`]: whether it has to be sent.
     PackageWanted(bool),
     /// Answer to [`ToAgent::AllSent`]: everything is in its place.

@@ -28,6 +28,10 @@ variables! {
     /// The program to use instead of `ssh`; it must understand the same options.
     SSH = "RONDE_SSH": Text, None, Honoured;
 
+    /// The image that brings Ronde into the pods of a job on Kubernetes, where `--manager-image` is not given. Without it, the
+    /// published one of this version.
+    MANAGER_IMAGE = "RONDE_MANAGER_IMAGE": Text, None, Honoured;
+
     /// Set by the launcher: the file with the call that `horovod.run` asks every rank to make.
     TASK_PAYLOAD = "RONDE_TASK_PAYLOAD": Text, None, Honoured;
 

@@ -134,8 +134,14 @@ variables! {
     /// launcher sets it to 1, unless it is set: a process with several keeps the GPU from the others for milliseconds.
     CUDA_DEVICE_MAX_CONNECTIONS = "CUDA_DEVICE_MAX_CONNECTIONS": Count, None, Honoured;
 
-    /// The folder in which programs of a host find NVIDIA's MPS; `/tmp/nvidia-mps` without it.
+    /// The folder in which programs of a host find NVIDIA's MPS; `/tmp/nvidia-mps` without it. If one answers there, `--mps`
+    /// starts none; if not, the launcher sets it for ranks to a folder of the job. The launcher's own does not travel to other
+    /// hosts.
     CUDA_MPS_PIPE_DIRECTORY = "CUDA_MPS_PIPE_DIRECTORY": Path, None, Honoured;
+
+    /// The folder in which NVIDIA's MPS writes its logs. With `--mps` the launcher sets it, to a folder that is gone after the
+    /// job.
+    CUDA_MPS_LOG_DIRECTORY = "CUDA_MPS_LOG_DIRECTORY": Path, None, Honoured;
 
     /// The network interfaces for NCCL, which reads it itself. Others of NCCL's own variables reach it in the same way.
     NCCL_SOCKET_IFNAME = "NCCL_SOCKET_IFNAME": Text, None, Honoured;

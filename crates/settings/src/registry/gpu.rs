@@ -11,6 +11,10 @@ variables! {
     /// words.
     GPU_PATH = "RONDE_GPU_PATH": Word(&["auto", "device", "nccl", "host"]), Some("auto"), Honoured;
 
+    /// Has `ronde run` start NVIDIA's MPS on hosts where ranks outnumber GPUs, so that they compute side by side; the flag is
+    /// `--mps`, the key of the configuration file `mps`.
+    MPS = "RONDE_MPS": Switch, Some("0"), Honoured;
+
     /// The NCCL library to open. Without it, the copy that comes with the framework is taken, then the system's
     /// `libnccl.so.2`; `ronde run --check-build` shows which one that is.
     NCCL_LIBRARY = "RONDE_NCCL_LIBRARY": Path, None, Honoured;

@@ -9,12 +9,13 @@ const LAYOUT: &str = "the layout is always chosen from what is there: shared mem
 
 variables! {
     /// How many bytes of tensors may travel as one batch. 0 turns batches off. Tensors are never copied into a buffer of
-    /// this size, so a large value costs no memory.
+    /// this size, so a large value costs no memory. On GPUs a batch never has more than 25 MiB, so that the first gradients
+    /// travel while the last are computed.
     FUSION_THRESHOLD = "HOROVOD_FUSION_THRESHOLD": Bytes, Some("134217728"), Honoured;
 
     /// An upper bound for how long a tensor may wait for others to make a batch with. Ronde does not work in cycles: it acts
     /// when a tensor is ready on all ranks, and what has piled up meanwhile goes along. Only a storm of tensors, while nobody
-    /// waits for one of them, is let pile up for this time, and never longer than 1 ms.
+    /// waits for one of them, is let pile up for this time; on CPUs never longer than 1 ms.
     CYCLE_TIME = "HOROVOD_CYCLE_TIME": Milliseconds, Some("1"), Honoured;
 
     /// How many tensors a process set remembers, so that their names need not travel again in the next step. 0 turns

@@ -1,0 +1,25 @@
+//! `ronde kube manager`: the controller, as a pod of the cluster runs it.
+
+use std::process::ExitCode;
+use std::time::Duration;
+
+use ronde_kube::Controller;
+
+use crate::args::KubeManagerArgs;
+use crate::{block_on, refuse, surroundings, which};
+
+pub(crate) fn manager(args: &KubeManagerArgs) -> ExitCode {
+    let host = || rustix::system::uname().nodename().to_string_lossy().into_owned();
+    let identity = std::env::var("POD_NAME").ok().filter(|name| !name.is_empty()).unwrap_or_else(host);
+    let controller = Controller {
+        which: which(&args.cluster),
+        around: surroundings(&args.around),
+        listen: args.listen,
+        hold_after: Duration::from_secs(u64::from(args.hold_after)),
+        identity,
+    };
+    match block_on(ronde_kube::control(controller)) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => refuse(&error),
+    }
+}

@@ -1,0 +1,89 @@
+//! `ronde kube run`: what was typed becomes a job.
+
+use std::collections::hash_map::RandomState;
+use std::fs;
+use std::hash::BuildHasher;
+use std::process::ExitCode;
+
+use ronde_kube::job::{self, RondeJobSpec, Shipment};
+use ronde_kube::{Error, Order};
+use ronde_settings::value::Assignment;
+use serde_json::{Value, json};
+
+use crate::args::{KubeRunArgs, PodArgs};
+use crate::{block_on, refuse, surroundings, which, wishes};
+
+pub(crate) fn run(args: KubeRunArgs) -> ExitCode {
+    let order = order(args, |name| std::env::var(name).ok());
+    match order.and_then(|order| block_on(ronde_kube::run(order))) {
+        Ok(code) => ExitCode::from(code),
+        Err(error) => refuse(&error),
+    }
+}
+
+fn order(args: KubeRunArgs, var: impl Fn(&str) -> Option<String>) -> Result<Order, Error> {
+    // Any number that differs from the last one will do.
+    let random = RandomState::new().hash_one(std::process::id());
+    let own_pod = var("POD_NAME").zip(var("POD_UID")).filter(|_| args.cluster.context.is_none());
+    // A manager that runs in a pod and is started again must find its job again.
+    let name = args.name.clone().or_else(|| own_pod.as_ref().map(|(name, _)| name.clone()));
+    let name = name.unwrap_or_else(|| job::invent_name(&args.command, random));
+    let shipment =
+        args.script.as_ref().or(args.workdir.as_ref()).map(|path| job::collect(path)).transpose()?;
+    let spec = spec(&args, &name, shipment.as_ref(), &var)?;
+    Ok(Order {
+        which: which(&args.cluster),
+        name,
+        spec,
+        shipment,
+        around: surroundings(&args.pods.around),
+        own_pod,
+        wait: args.wait,
+        quiet: args.quiet,
+    })
+}
+
+fn spec(
+    args: &KubeRunArgs,
+    name: &str,
+    shipment: Option<&Shipment>,
+    var: impl Fn(&str) -> Option<String>,
+) -> Result<RondeJobSpec, Error> {
+    let mut env = Vec::new();
+    for Assignment { name, value } in &args.env {
+        let value = value.clone().or_else(|| var(name));
+        let value = value.ok_or_else(|| Error::Invalid(vec![format!("--env {name}: it is not set here")]))?;
+        env.push(json!({"name": name, "value": value}));
+    }
+    let env = serde_json::from_value(json!(env))
+        .map_err(|error| Error::Invalid(vec![format!("--env: {error}")]))?;
+    let pods = args.pods.clone();
+    Ok(RondeJobSpec {
+        env,
+        volumes: args.volume.clone(),
+        files: shipment.map(|shipment| shipment.files(name)),
+        shared_memory: pods.shared_memory,
+        image_pull_secrets: pods.image_pull_secret,
+        image_pull_policy: pods.image_pull_policy,
+        service_account: pods.service_account,
+        run_as_user: pods.run_as_user,
+        run_as_group: pods.run_as_group,
+        read_only_root: pods.read_only_root,
+        priority_class: pods.priority_class,
+        queue: pods.queue,
+        retries: args.retries,
+        deadline_seconds: args.deadline,
+        start_deadline_seconds: args.start_deadline,
+        ttl_seconds_after_finished: args.ttl,
+        wait_for_better_seconds: args.wait_for_better,
+        template: template(&args.pods)?,
+        ..wishes::job(&args.gpus, &args.image, &args.command)?
+    })
+}
+
+fn template(args: &PodArgs) -> Result<Option<Value>, Error> {
+    let Some(path) = &args.template else { return Ok(None) };
+    let problem = |doing, problem| Error::File { doing, path: path.clone(), problem };
+    let text = fs::read_to_string(path).map_err(|error| problem("read", error.to_string()))?;
+    serde_json::from_str(&text).map(Some).map_err(|error| problem("use", format!("it is not JSON: {error}")))
+}
