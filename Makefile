@@ -14,8 +14,8 @@ SOURCES := $(shell find crates python -type f ! -name '*.pyc' ! -path '*/tests/*
 	Cargo.toml Cargo.lock pyproject.toml README.md LICENSE tools/build-wheel tools/requirements-build.txt
 
 .PHONY: help demo demo-torch wheel test test-fast test-launch test-slurm test-images test-torch test-frameworks \
-	test-gpu test-kills lint kill-campaign bench bench-net bench-torch bench-horovod bench-tensorflow bench-launch \
-	bench-gpu clean
+	test-gpu test-kills test-kubernetes cluster-up cluster-down lint kill-campaign bench bench-net bench-torch \
+	bench-horovod bench-tensorflow bench-launch bench-gpu clean
 
 # Environments, each with a framework or two of one version: tools/requirements-NAME.txt. `make test` has the newest.
 NEWEST := torch-newest tensorflow-newest jax-newest mxnet
@@ -33,7 +33,7 @@ demo-torch: $(call installed,torch-newest) ## the same with PyTorch (downloads 0
 
 wheel: $(WHEEL) ## build the wheel into dist/
 
-test: lint $(WHEEL) $(call installed,test $(NEWEST)) ## run all checks and tests, on the newest of each framework
+test: ## run all checks and tests, on the newest of each framework
 	tools/test all $(NEWEST)
 
 test-fast: $(WHEEL) $(call installed,test torch-newest) ## run the tests that take minutes at most
@@ -50,6 +50,22 @@ test-kills: $(WHEEL) $(call installed,test) ## kill processes of jobs on many ho
 
 test-images: $(WHEEL) $(call installed,test) ## build the container images and run them under Docker daemons of their own (root)
 	target/env/test/bin/python -m pytest tests/images
+
+# Real Kubernetes clusters made of namespaces of this machine; NODES has the pretended GPUs of each node.
+# IMAGES may name archives that `docker save` wrote, or tests/kubernetes/deployed.py, for all nodes to have.
+TESTBED := PYTHONPATH=tests/kubernetes python3 -m testbed
+NODES ?= 5,3,2
+
+test-kubernetes: $(WHEEL) $(call installed,test) ## run the tests on real Kubernetes clusters (builds Kubernetes once, ten minutes; root)
+	tools/system-packages $$($(TESTBED) packages)
+	target/env/test/bin/python -m pytest tests/kubernetes
+
+cluster-up: ## bring a Kubernetes cluster up on this machine, with NODES=5,3,2 pretended GPUs (root)
+	@tools/system-packages $$($(TESTBED) packages) >&2
+	@$(TESTBED) up $(NODES) $(IMAGES)
+
+cluster-down: ## end that cluster, and what killed tests have left of theirs
+	@$(TESTBED) down
 
 test-torch: $(call installed,torch-newest torch-oldest) ## run the tests that need PyTorch, on the oldest and the newest
 	tools/test frameworks torch-newest torch-oldest

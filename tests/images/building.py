@@ -1,12 +1,18 @@
 """Builds the images of deploy/images on a base that stands in for those that would be pulled.
 
+The daemon that builds stays on this machine's network, because only there packages can be had, and keeps its layers in
+the per-user cache: a second run builds only what has changed.
+
 Where packages come from is this machine's affair: builds are told as secrets, which no image keeps.
 """
 
 from __future__ import annotations
 
+import contextlib
+import fcntl
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 from daemon import Daemon, prepared
@@ -37,6 +43,20 @@ class Builder:
             words += ["--build-arg", f"{name}={value}"]
         self.daemon.docker(*words, *self.secrets, ROOT)
         return tag
+
+
+@contextlib.contextmanager
+def shared_builder(secrets: Path) -> Iterator[Builder]:
+    """Start the builder whose layers lie in the cache. One at a time: a second run waits for the first."""
+    # The base lies in the cache itself, which has no other name here.
+    folder = prepared("base").parents[1] / "image-builder"
+    folder.mkdir(exist_ok=True)
+    with (folder / "lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        with Daemon(folder, builder=True) as daemon:
+            yield Builder(daemon, secrets)
+            daemon.docker("image", "prune", "--force")
+            daemon.docker("builder", "prune", "--force", "--keep-storage=6GB")
 
 
 def _secrets(folder: Path) -> list[str]:

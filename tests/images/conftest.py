@@ -1,34 +1,24 @@
 """What the tests of the images share: the images, built once, and two machines with Docker, joined by a cable.
 
-Images are built by a daemon that stays on this machine's network, because only there packages can be had, and that
-keeps its layers in the per-user cache: a second run builds only what has changed. They are then loaded into two
-machines that reach nothing but each other. Both have Docker's usual bridge, 172.17.0.0/16, as two real ones would.
+Images are built once (building.py) and then loaded into two machines that reach nothing but each other. Both have
+Docker's usual bridge, 172.17.0.0/16, as two real ones would.
 """
 
 from __future__ import annotations
 
-import fcntl
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from building import Builder
-from daemon import Daemon, connect, prepared
+from building import Builder, shared_builder
+from daemon import Daemon, connect
 
 
 @pytest.fixture(scope="session")
 def builder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Builder]:
-    # The base lies in the cache itself, which has no other name here.
-    folder = prepared("base").parents[1] / "image-builder"
-    folder.mkdir(exist_ok=True)
-    # One daemon at a time: a second run waits for the first.
-    with (folder / "lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        with Daemon(folder, builder=True) as daemon:
-            yield Builder(daemon, tmp_path_factory.mktemp("secrets"))
-            daemon.docker("image", "prune", "--force")
-            daemon.docker("builder", "prune", "--force", "--keep-storage=6GB")
+    with shared_builder(tmp_path_factory.mktemp("secrets")) as builder:
+        yield builder
 
 
 @pytest.fixture(scope="session")

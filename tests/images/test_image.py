@@ -278,11 +278,20 @@ def test_jupyter_is_missed_in_plain_words(machine: Daemon, image: str) -> None:
     assert "--build-arg JUPYTER=yes" in done.stderr
 
 
-def test_the_manager_is_the_program_alone(machine: Daemon, image: str, manager: str) -> None:
+def test_the_manager_is_the_programs_and_the_package_that_they_deliver(
+    machine: Daemon, image: str, manager: str
+) -> None:
     version = machine.docker("run", "--rm", manager, "--version")
     assert version.startswith("ronde ")
     assert version == machine.docker("run", "--rm", image, "ronde", "--version")
     assert machine.docker("inspect", "--format", "{{.Config.User}}", manager) == "65532:65532"
+    assert "ronde kube install" in machine.docker("run", "--rm", manager, "kube", "install", "--help")
+    # Into a folder of whoever the container runs as, in an image that nobody writes to.
+    delivered = ["run", "--rm", "--read-only", "--tmpfs", "/ronde:mode=1777,exec", "--entrypoint", "sh", manager, "-c"]
+    look = "ronde kube deliver /ronde && cd /ronde && ls bin lib/python3/site-packages/* && bin/ronde --version"
+    files = machine.docker(*delivered, look).splitlines()
+    assert {"ronde", "__init__.py", "_core.abi3.so", "libronde_jax.so", "torch"} <= set(files)
+    assert files[-1] == version
 
 
 def test_the_images_for_processors_and_gpus_differ_only_in_base_and_device() -> None:

@@ -1,0 +1,123 @@
+"""Who may talk to a cluster's API server, and from where: users, their tokens, and the files clients are told by.
+
+Tokens are made for each cluster. Parts of the cluster reach the server at its address inside; programs of this machine
+at a port of the loopback, which a door carries in.
+"""
+
+from __future__ import annotations
+
+import http.client
+import json
+import secrets
+import ssl
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from .certificates import Authority, Certificate
+from .errors import ClusterError
+
+# Everybody with a token, and the groups that give them rights: all of them, those of a part, or none at all.
+USERS = {
+    "admin": "system:masters",
+    "nobody": "",
+    "system:kube-controller-manager": "",
+    "system:kube-scheduler": "",
+    "system:kube-proxy": "",
+    "coredns": "system:masters",
+}
+
+
+class Access:
+    """The tokens and client configurations of one cluster, as files in `folder`."""
+
+    def __init__(self, folder: Path, authority: Authority, inside: str) -> None:
+        folder.mkdir(mode=0o700)
+        self._folder = folder
+        self._authority = authority
+        self._inside = inside
+        self._tokens = {user: secrets.token_hex(16) for user in USERS}
+        self.token_file = folder / "tokens.csv"
+        lines = [f'{token},{user},{user},"{USERS[user]}"\n' for user, token in self._tokens.items()]
+        self.token_file.write_text("".join(lines))
+
+    def token(self, user: str) -> str:
+        """Return what a user proves itself with."""
+        if user not in self._tokens:
+            raise ClusterError(f"there is no user {user}; there are {', '.join(sorted(self._tokens))}")
+        return self._tokens[user]
+
+    def by_token(self, user: str, server: str = "", namespace: str = "default") -> Path:
+        """Write the client configuration of a user for the server at an address, the one inside unless said."""
+        return self.with_token(user, self.token(user), server or self._inside, namespace)
+
+    def with_token(self, user: str, token: str, server: str, namespace: str) -> Path:
+        """Write the client configuration of whoever a token stands for."""
+        return self._write(f"{user}-{namespace}", server, {"token": token}, namespace)
+
+    def by_certificate(self, name: str, shown: Certificate) -> Path:
+        """Write the client configuration of a part of the cluster that shows a certificate."""
+        user = {"client-certificate": str(shown.file), "client-key": str(shown.key)}
+        return self._write(name, self._inside, user, "default")
+
+    def _write(self, name: str, server: str, user: dict[str, str], namespace: str) -> Path:
+        port = server.rpartition(":")[2]
+        file = self._folder / f"{name.replace(':', '-')}-{port}.kubeconfig"
+        cluster = {"server": f"https://{server}", "certificate-authority": str(self._authority.certificate.file)}
+        context = {"cluster": "test", "user": name, "namespace": namespace}
+        # JSON is YAML.
+        content = {
+            "apiVersion": "v1",
+            "kind": "Config",
+            "clusters": [{"name": "test", "cluster": cluster}],
+            "users": [{"name": name, "user": user}],
+            "contexts": [{"name": "test", "context": context}],
+            "current-context": "test",
+        }
+        written = file.with_suffix(".new")
+        written.write_text(json.dumps(content, indent=1) + "\n")
+        # A client may be reading the old one.
+        written.rename(file)
+        return file
+
+
+@dataclass(frozen=True)
+class Api:
+    """The API server as this process talks to it: for questions that are asked many times a second."""
+
+    port: int
+    token: str
+    authority: Path
+
+    def request(self, method: str, path: str, content: Any = None) -> tuple[int, str]:
+        """Return status and text of an answer; status 0 if there was none."""
+        trusted = ssl.create_default_context(cafile=str(self.authority))
+        connection = http.client.HTTPSConnection("127.0.0.1", self.port, context=trusted, timeout=10)
+        headers = {"Authorization": f"Bearer {self.token}", "Content-Type": "application/json"}
+        body = None if content is None else json.dumps(content)
+        try:
+            connection.request(method, path, body, headers)
+            answer = connection.getresponse()
+            return answer.status, answer.read().decode()
+        except (OSError, http.client.HTTPException) as error:
+            return 0, str(error)
+        finally:
+            connection.close()
+
+    def get(self, path: str) -> dict[str, Any]:
+        """Return an object or a list; raise if it cannot be had."""
+        return self._answered(*self.request("GET", path))
+
+    def create(self, path: str, content: Any) -> dict[str, Any]:
+        """Create an object in the collection at the path."""
+        return self._answered(*self.request("POST", path, content))
+
+    def replace(self, path: str, content: Any) -> dict[str, Any]:
+        """Replace an object."""
+        return self._answered(*self.request("PUT", path, content))
+
+    def _answered(self, status: int, text: str) -> dict[str, Any]:
+        if not 200 <= status < 300:
+            raise ClusterError(f"the API server answered {status}: {text}")
+        answer: dict[str, Any] = json.loads(text)
+        return answer
