@@ -18,7 +18,7 @@ from typing import Any
 import pytest
 from deployed import MANAGER_IMAGE, MANIFESTS, TRAINING_IMAGE, deployed_images
 from pods import await_phase, log
-from testbed import Cluster, wait_for
+from testbed import Cluster, ClusterError, wait_for
 
 RONDE = Path(sys.executable).with_name("ronde")
 DIGITS = ["python", "/examples/digits.py"]
@@ -125,6 +125,9 @@ def test_the_manifests_as_they_are_make_rondejobs_run(cluster: Cluster) -> None:
     cluster.kubectl("wait", "--namespace=ronde-system", "--for=condition=Available", "deployment/ronde-manager")
     job = {"gpus": 6, "image": TRAINING_IMAGE, "command": DIGITS}
     api = {"apiVersion": "ronde.dev/v1alpha1", "kind": "RondeJob"}
+    for wrong in (0, -1, "six"):
+        with pytest.raises(ClusterError, match=r"spec\.gpus"):
+            cluster.apply({**api, "metadata": {"name": "wrong"}, "spec": {**job, "gpus": wrong}})
     cluster.apply({**api, "metadata": {"name": "digits"}, "spec": job})
 
     def ended() -> dict[str, Any] | None:

@@ -117,6 +117,9 @@ impl JsonSchema for Gpus {
     fn json_schema(_: &mut SchemaGenerator) -> Schema {
         json_schema!({
             "x-kubernetes-int-or-string": true,
+            // The first is for numbers, the second for text; the controller would not even see a job that it cannot read.
+            "minimum": 1,
+            "pattern": r"^ *[0-9]*[1-9][0-9]* *(\.\. *[0-9]*[1-9][0-9]* *)?$",
             "description": "How many GPUs: a number, or the fewest and the most, as in \"4..8\"",
         })
     }
