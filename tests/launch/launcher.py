@@ -34,8 +34,9 @@ ENVIRONMENT = {
 }
 # Longer than anything here may take, on a machine that has other things to do.
 PATIENCE = 60.0
-# What everything of a job has to be gone within, whatever ends it.
-GONE_SECONDS = 5.0
+# What everything of a job has to be gone within, whatever ends it: ranks that do not listen have four seconds, and a
+# machine that has other things to do takes its time as well.
+GONE_SECONDS = 15.0
 
 
 class Finished(NamedTuple):
