@@ -70,7 +70,7 @@ pub fn draw_plan(plan: &Plan, paper: &Paper) -> Vec<String> {
     finish(lines, paper)
 }
 
-/// The refusal as a table of what each node could give, and below it what is missing and what would help.
+/// The refusal as a table of what each node could give. What is missing and what would help are for standard error.
 pub fn draw_refusal(refusal: &Refusal, paper: &Paper) -> Vec<String> {
     let rows = refusal.nodes.iter().map(|verdict| Row {
         verdict,
@@ -78,9 +78,7 @@ pub fn draw_refusal(refusal: &Refusal, paper: &Paper) -> Vec<String> {
         count: verdict.usable,
         note: verdict.reason.as_ref().map_or(String::new(), Reason::short),
     });
-    let mut lines = if refusal.nodes.is_empty() { vec![] } else { table("can give", rows.collect(), paper) };
-    lines.extend(wrap(&refusal.headline(), paper.width));
-    lines.extend(refusal.help().iter().flat_map(|help| wrap(&format!("hint: {help}"), paper.width)));
+    let lines = if refusal.nodes.is_empty() { vec![] } else { table("can give", rows.collect(), paper) };
     finish(lines, paper)
 }
 

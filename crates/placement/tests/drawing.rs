@@ -15,7 +15,10 @@ fn example() -> Vec<Node> {
 fn drawn(nodes: Vec<Node>, request: &Request, paper: &Paper) -> String {
     let lines = match plan(&flat(nodes), request) {
         Ok(plan) => draw_plan(&plan, paper),
-        Err(refusal) => draw_refusal(&refusal, paper),
+        Err(refusal) => {
+            let hints = refusal.help().into_iter().map(|help| format!("hint: {help}"));
+            draw_refusal(&refusal, paper).into_iter().chain([refusal.headline()]).chain(hints).collect()
+        }
     };
     lines.iter().map(|line| format!("{line}\n")).collect()
 }

@@ -32,8 +32,8 @@ fn a_plan_is_drawn_into_the_cluster() {
     let outcome = plan("kube-plan", &["--gpus", "6"]);
     assert_eq!((outcome.code(), outcome.stderr.as_str()), (Some(0), ""), "{outcome:?}");
     let lines: Vec<&str> = outcome.stdout.lines().collect();
-    assert_eq!(lines[1], "  node-1    5 / 8       ■■■■■   5");
-    assert_eq!(lines[3], "  node-3    2 / 8       ■□      1   chief");
+    assert_eq!(lines[1], "  node-1   5 / 8       ■■■■■        5");
+    assert_eq!(lines[3], "  node-3   2 / 8       ■□           1   chief");
     assert!(lines[4].starts_with("6 GPUs on 2 nodes (policy pack)."), "{}", outcome.stdout);
 }
 

@@ -34,9 +34,7 @@ pub(crate) use request::request;
 pub use request::request_now;
 pub(crate) use secret::secret;
 pub(crate) use service::{chief_service, service};
-pub use spec::{
-    Avoided, FileItem, Files, GPU, JobStatus, Phase, Policy, RondeJob, RondeJobSpec, Topology, Volume,
-};
+pub use spec::{Avoided, FileItem, Files, GPU, JobStatus, Phase, RondeJob, RondeJobSpec, Topology, Volume};
 pub use validate::validate;
 
 /// A job as its manager knows it.

@@ -8,7 +8,7 @@ use ronde_placement::{Effect, Request};
 use serde::de::DeserializeOwned;
 
 use super::pod::tolerations;
-use super::{Avoided, Policy, RondeJobSpec};
+use super::{Avoided, RondeJobSpec};
 
 /// The request of a job now.
 pub fn request_now(spec: &RondeJobSpec) -> Request {
@@ -31,7 +31,7 @@ pub(crate) fn request(spec: &RondeJobSpec, avoid: &[Avoided], now: Timestamp) ->
         memory_per_gpu: spec.memory_per_gpu.as_ref().map_or(0, |memory| memory.thousandths().div_ceil(1000)),
         tolerations: tolerations(spec).iter().chain(&theirs).filter_map(toleration).collect(),
         node_selector,
-        policy: spec.policy.into(),
+        policy: spec.policy,
         topology: spec
             .topology
             .as_ref()
@@ -61,28 +61,6 @@ fn toleration(one: &Toleration) -> Option<ronde_placement::Toleration> {
         value: if exists { None } else { Some(one.value.clone().unwrap_or_default()) },
         effect,
     })
-}
-
-impl From<ronde_placement::Policy> for Policy {
-    fn from(policy: ronde_placement::Policy) -> Policy {
-        match policy {
-            ronde_placement::Policy::Pack => Policy::Pack,
-            ronde_placement::Policy::Balance => Policy::Balance,
-            ronde_placement::Policy::Spread => Policy::Spread,
-            ronde_placement::Policy::InOrder => Policy::InOrder,
-        }
-    }
-}
-
-impl From<Policy> for ronde_placement::Policy {
-    fn from(policy: Policy) -> ronde_placement::Policy {
-        match policy {
-            Policy::Pack => ronde_placement::Policy::Pack,
-            Policy::Balance => ronde_placement::Policy::Balance,
-            Policy::Spread => ronde_placement::Policy::Spread,
-            Policy::InOrder => ronde_placement::Policy::InOrder,
-        }
-    }
 }
 
 #[cfg(test)]

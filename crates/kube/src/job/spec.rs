@@ -8,6 +8,7 @@ use std::collections::BTreeMap;
 use k8s_openapi::api::core::v1::{EnvVar, Toleration};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 use kube::CustomResource;
+use ronde_placement::Policy;
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -51,6 +52,7 @@ pub struct RondeJobSpec {
     pub product: Option<String>,
     /// How shares are chosen.
     #[serde(default)]
+    #[schemars(schema_with = "policies")]
     pub policy: Policy,
     /// A node label whose values are racks, blocks or NVLink domains: shares are kept inside one where that is possible.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -179,21 +181,6 @@ impl RondeJobSpec {
             template: None,
         }
     }
-}
-
-/// How shares are chosen.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "kebab-case")]
-pub enum Policy {
-    /// Few nodes, and small holes filled first.
-    #[default]
-    Pack,
-    /// Equal shares.
-    Balance,
-    /// As many nodes as possible.
-    Spread,
-    /// Nodes by free GPUs, the most first.
-    InOrder,
 }
 
 /// A level of the cluster that a job is kept in.
@@ -361,4 +348,9 @@ fn default_ttl() -> u32 {
 /// The API server checks what is in it when a pod is made of it.
 fn free_form(_: &mut SchemaGenerator) -> Schema {
     json_schema!({"type": "object", "x-kubernetes-preserve-unknown-fields": true})
+}
+
+/// The words of the planner's policies.
+fn policies(_: &mut SchemaGenerator) -> Schema {
+    json_schema!({"type": "string", "enum": Policy::ALL.map(Policy::word)})
 }

@@ -7,7 +7,6 @@ mod install;
 mod manager;
 mod plan;
 mod run;
-mod table;
 mod wishes;
 
 use std::io::Write;

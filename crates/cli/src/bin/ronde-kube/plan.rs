@@ -1,16 +1,16 @@
 //! `ronde kube plan`: the cluster as a table, with the shares that a job would get drawn in it.
 
 use std::fs;
-use std::io::Write;
+use std::io::{self, IsTerminal, Write};
 use std::path::Path;
 use std::process::ExitCode;
 
 use ronde_kube::Error;
-use ronde_placement::{Refusal, Snapshot};
+use ronde_placement::{Paper, Refusal, Snapshot, draw_plan, draw_refusal};
 use serde_json::json;
 
 use crate::args::KubePlanArgs;
-use crate::{block_on, refuse, table, which, wishes};
+use crate::{block_on, refuse, which, wishes};
 
 pub(crate) fn plan(args: &KubePlanArgs) -> ExitCode {
     let (snapshot, remarks) = match look(args) {
@@ -18,15 +18,14 @@ pub(crate) fn plan(args: &KubePlanArgs) -> ExitCode {
         Err(error) => return refuse(&error),
     };
     for remark in remarks {
-        let _ = writeln!(std::io::stderr(), "note: {remark}");
+        let _ = writeln!(io::stderr(), "note: {remark}");
     }
     let job = match wishes::job(&args.gpus, "", &[]) {
         Ok(job) => job,
         Err(error) => return refuse(&error),
     };
     let planned = ronde_placement::plan(&snapshot, &ronde_kube::job::request_now(&job));
-    let mut out = std::io::stdout();
-    let unicode = ronde_launch::is_unicode(|name| std::env::var(name).ok());
+    let mut out = io::stdout();
     match planned {
         Ok(plan) if args.json => {
             // As it is, and not as a value, whose fields would be in the order of the alphabet.
@@ -35,18 +34,40 @@ pub(crate) fn plan(args: &KubePlanArgs) -> ExitCode {
             ExitCode::SUCCESS
         }
         Ok(plan) => {
-            let _ = out.write_all(table::plan(&plan, unicode).as_bytes());
+            show(&draw_plan(&plan, &paper()));
             ExitCode::SUCCESS
         }
         Err(refusal) => {
             if args.json {
                 let _ = writeln!(out, "{:#}", refused(&refusal));
             } else {
-                let _ = out.write_all(table::verdicts(&refusal.nodes, &[], unicode).as_bytes());
+                show(&draw_refusal(&refusal, &paper()));
             }
-            let _ = writeln!(std::io::stderr(), "error: {refusal}");
+            let mut errors = io::stderr();
+            let _ = writeln!(errors, "error: {}", refusal.headline());
+            for help in refusal.help() {
+                let _ = writeln!(errors, "hint: {help}");
+            }
             ExitCode::FAILURE
         }
+    }
+}
+
+/// What tables are drawn on: the terminal, or a file.
+fn paper() -> Paper {
+    let size = rustix::termios::tcgetwinsize(io::stdout()).ok().filter(|_| io::stdout().is_terminal());
+    let usual = Paper::default();
+    Paper {
+        width: size.map(|size| usize::from(size.ws_col)).filter(|width| *width > 0).unwrap_or(usual.width),
+        ascii: !ronde_launch::is_unicode(|name| std::env::var(name).ok()),
+        ..usual
+    }
+}
+
+fn show(lines: &[String]) {
+    let mut out = io::stdout().lock();
+    for line in lines {
+        let _ = writeln!(out, "{line}");
     }
 }
 

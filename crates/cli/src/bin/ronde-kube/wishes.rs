@@ -22,7 +22,7 @@ pub(super) fn job(args: &GpuArgs, image: &str, command: &[String]) -> Result<Ron
     Ok(RondeJobSpec {
         resource: args.resource.clone(),
         product: args.product.clone(),
-        policy: args.policy.into(),
+        policy: args.policy,
         topology: topology.map(|label| Topology { label, required: args.topology_required }),
         max_gpus_per_node: args.max_gpus_per_node,
         cpu_per_gpu: args.cpu_per_gpu.clone(),
