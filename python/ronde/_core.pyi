@@ -4,7 +4,7 @@ A process set is named by its number, 0 being all ranks. Addresses must come fro
 alone, until ``wait`` has returned for the operation.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Final, final
 
 __all__ = [
@@ -48,6 +48,7 @@ __all__ = [
     "start_timeline",
     "stop_timeline",
     "synchronize",
+    "synchronize_all",
     "use_gpu",
     "use_streams",
     "wait",
@@ -170,6 +171,9 @@ def keep(
 ) -> int: ...
 def pending() -> list[int]: ...
 def synchronize(handle: int) -> Any: ...
+
+# The same for several; if some fail, the first error is raised once all have ended.
+def synchronize_all(handles: Iterable[int]) -> list[Any]: ...
 
 # Starts operations on tensors that can be taken as they are (dense, contiguous, on the CPU or the GPU in use, of one of
 # these classes and types) and keeps them; None for others, and nothing is done. An allreduce is in place and called

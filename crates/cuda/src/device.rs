@@ -41,6 +41,8 @@ pub struct Device {
     pool: Mutex<Option<usize>>,
     /// Events that nobody uses at the moment: making one takes longer than recording it.
     events: Mutex<Vec<usize>>,
+    /// How many points of streams have been recorded. Held while one is, so that numbers grow along each stream.
+    recorded: Mutex<u64>,
     /// Kernels that were compiled: the function, and the module it is in.
     functions: Mutex<HashMap<Kernel, (usize, usize)>>,
 }
@@ -86,6 +88,7 @@ impl Device {
             has_pools: false,
             pool: Mutex::default(),
             events: Mutex::default(),
+            recorded: Mutex::default(),
             functions: Mutex::default(),
         };
         device.multiprocessors = device.attribute(MULTIPROCESSORS)?.max(1);
@@ -193,6 +196,10 @@ impl Device {
                 && (self.driver.context_push)(current) == 0
                 && current == self.context
         }
+    }
+
+    pub(crate) fn recorded(&self) -> MutexGuard<'_, u64> {
+        self.recorded.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn events(&self) -> MutexGuard<'_, Vec<usize>> {

@@ -129,6 +129,9 @@ impl Drop for Stream {
 pub struct Mark {
     device: Arc<Device>,
     event: Raw,
+    stream: u64,
+    /// How many points were recorded before, in all streams.
+    number: u64,
     /// The stream that was last told to wait for it: of a batch, every tensor asks for the same.
     waiting: AtomicU64,
 }
@@ -164,14 +167,22 @@ impl Mark {
     pub fn record(device: &Arc<Device>, stream: u64) -> Result<Arc<Mark>> {
         let _entered = device.visit()?;
         refuse_captured(device, stream)?;
-        let mark = Arc::new(Mark {
-            device: device.clone(),
-            event: device.take_event()?,
-            waiting: AtomicU64::new(NOBODY),
-        });
+        let event = device.take_event()?;
+        let mut recorded = device.recorded();
+        let number = *recorded;
+        let waiting = AtomicU64::new(NOBODY);
+        let mark = Arc::new(Mark { device: device.clone(), event, stream, number, waiting });
         // SAFETY: the stream is one of the device's, as whoever names it knows.
         unsafe { cuda!(device.driver, event_record(mark.event, stream as Raw)) }?;
+        *recorded += 1;
         Ok(mark)
+    }
+
+    /// The stream that it is a point of, and a number that grows along that stream; none for the stream that every thread has
+    /// for itself, all of which go by one handle.
+    pub fn place(&self) -> Option<(u64, u64)> {
+        const PER_THREAD: u64 = 2;
+        (self.stream != PER_THREAD).then_some((self.stream, self.number))
     }
 
     /// Has a stream, of whomever, wait for it.

@@ -25,6 +25,11 @@ pub trait Event: Send + Sync {
     fn wait(&self) -> Result<(), String>;
     /// Has a stream of the framework, known by its handle, wait for it; the host goes on.
     fn order(&self, stream: u64) -> Result<(), String>;
+    /// The stream that it is a point of, and a number that grows along the stream: whoever waits for a point has waited for
+    /// those of the same stream with smaller numbers. None if it is not of a single stream.
+    fn place(&self) -> Option<(u64, u64)> {
+        None
+    }
 }
 
 impl fmt::Debug for dyn Event {

@@ -21,7 +21,7 @@ use crate::failure::{of_cuda, of_start};
 use crate::layout::{Card, Way, choose};
 use crate::path::{Fold, Handing, Path, Sources};
 use crate::peers::Peers;
-use crate::point::{All, Point};
+use crate::point::{All, Point, latest};
 use crate::results;
 use crate::spans::{Span, lay_out};
 use crate::staged::Staged;
@@ -133,7 +133,7 @@ struct Set {
 impl Worker for Set {
     fn run(&mut self, group: &mut Group, batch: &Batch, items: &[Place<'_>]) -> Result<Started, Error> {
         let ready = items.iter().flatten().filter_map(|item| item.tensor.ready.as_ref());
-        let events: Vec<_> = ready.collect();
+        let events = latest(ready);
         let path: &mut dyn Path = match (batch.op, batch.kind) {
             (ReduceOp::Adasum, Kind::Allreduce) if group.size() > 1 => {
                 if self.aside.is_none() {
@@ -153,7 +153,7 @@ impl Worker for Set {
             return Ok(started);
         }
         let entry = path.entry().handle();
-        let ordered = events.into_iter().try_for_each(|event| event.order(entry).map_err(Error::ShutDown));
+        let ordered = events.iter().try_for_each(|event| event.order(entry).map_err(Error::ShutDown));
         let started = ordered.and_then(|()| start(path, group, batch, items));
         if !matches!(started, Ok(_) | Err(Error::Invalid(_))) {
             path.drain();
@@ -172,7 +172,7 @@ fn untouched(batch: &Batch, items: &[Place<'_>]) -> Option<Started> {
     let is_nothing = batch.kind == Kind::Allreduce
         && Fold::new(&how, 1).is_ok_and(|fold| fold.is_copy())
         && tensors.iter().all(in_place);
-    let ready = || tensors.iter().filter_map(|tensor| tensor.ready.clone()).collect();
+    let ready = || latest(tensors.iter().filter_map(|tensor| tensor.ready.as_ref()));
     is_nothing.then(|| Started::at(Arc::new(All(ready()))))
 }
 

@@ -44,7 +44,7 @@ mod _core {
     #[pymodule_export]
     use super::outcome::wait;
     #[pymodule_export]
-    use super::pending::{keep, pending, synchronize};
+    use super::pending::{keep, pending, synchronize, synchronize_all};
     #[pymodule_export]
     use super::session::{
         Inquiry, after_fork_in_child, answer_inquiry, fail, init, inquiries, is_homogeneous, is_initialized,

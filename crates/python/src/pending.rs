@@ -13,6 +13,7 @@
 use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
+use pyo3::exceptions::PyException;
 use pyo3::prelude::*;
 use ronde_engine::{Handle, QuickState};
 
@@ -85,9 +86,31 @@ pub(crate) fn pending() -> Vec<Handle> {
 /// Raises ``HorovodInternalError`` if the operation failed, on this rank or on another.
 #[pyfunction]
 pub(crate) fn synchronize(py: Python<'_>, handle: &Bound<'_, PyAny>) -> PyResult<Py<PyAny>> {
-    let Some(handle) = handle.extract().ok().filter(|handle| table().contains_key(handle)) else {
+    match handle.extract() {
+        Ok(handle) => result_of(py, handle),
+        Err(_) => Ok(py.None()),
+    }
+}
+
+/// Wait until several operations have ended and return their results; if some fail, raise the first error once all have ended.
+#[pyfunction]
+pub(crate) fn synchronize_all(py: Python<'_>, handles: &Bound<'_, PyAny>) -> PyResult<Vec<Py<PyAny>>> {
+    let (mut results, mut failure) = (Vec::new(), None);
+    for handle in handles.try_iter()? {
+        match synchronize(py, &handle?) {
+            Ok(result) => results.push(result),
+            // What interrupts a program is not to wait any longer.
+            Err(error) if !error.is_instance_of::<PyException>(py) => return Err(error),
+            Err(error) => failure = failure.or(Some(error)),
+        }
+    }
+    failure.map_or(Ok(results), Err)
+}
+
+fn result_of(py: Python<'_>, handle: Handle) -> PyResult<Py<PyAny>> {
+    if !table().contains_key(&handle) {
         return Ok(py.None());
-    };
+    }
     let finished = outcome::finished(py, handle).inspect_err(|_| {
         // Whatever a signal handler raised, an operation that goes on still needs its tensors.
         if operations::poll(handle) {

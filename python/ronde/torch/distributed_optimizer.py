@@ -20,27 +20,37 @@ from ronde._build import split_list
 from ronde._collectives import Average
 from ronde.process_sets import ProcessSet, global_process_set
 from ronde.torch import ops
-from ronde.torch.compression import Compression, Undo, pack
-from ronde.torch.handles import forget, synchronize
+from ronde.torch.compression import Compression, Undo, pack, wire_of
+from ronde.torch.handles import forget, synchronize, synchronize_all
 from ronde.torch.hooked_optimizer import HookedOptimizer
+from ronde.torch.memory import PLAIN
 from ronde.torch.sparse import sparse_allreduce_async
 
 __all__ = ["_DistributedOptimizer"]
 
 
 class _Bucket:
-    """Parameters whose gradients travel together, and how many of those are not complete."""
+    """Parameters whose gradients travel together, and how many of those are not complete.
 
-    __slots__ = ("flight", "missing", "parameters")
+    Under which name and how early they are wanted is kept here as well: a gradient is sent off in the middle of the
+    backward pass, and on a GPU whatever that takes may leave the GPU without work.
+    """
 
-    def __init__(self, parameters: list[Tensor]) -> None:
+    __slots__ = ("flight", "missing", "name", "parameters", "place")
+
+    def __init__(self, parameters: list[Tensor], name: str, place: int) -> None:
         self.parameters = parameters
         self.missing = len(parameters)
-        self.flight: _Flight | None = None
+        self.name = name
+        self.place = place
+        self.flight: _Flight | int | None = None
 
 
 class _Flight:
-    """An exchange under way: the dense gradients under one handle, sparse ones each with a function that waits."""
+    """An exchange under way: the dense gradients under one handle, sparse ones each with a function that waits.
+
+    Most buckets need none: a gradient that travels alone, as it is and in place, is known by its handle.
+    """
 
     __slots__ = ("dense", "handle", "sparse")
 
@@ -173,8 +183,9 @@ class _DistributedOptimizer(HookedOptimizer):
         """Load what ``state_dict`` of this or of a plain optimizer gave, and forget exchanges that are under way."""
         for bucket in self._buckets:
             flight, bucket.flight, bucket.missing = bucket.flight, None, len(bucket.parameters)
-            if flight is not None and flight.handle is not None:
-                forget(flight.handle)
+            handle = flight.handle if isinstance(flight, _Flight) else flight
+            if handle is not None:
+                forget(handle)
         self._in_flight = 0
         self._synchronized = self._synchronized_for_scaler = False
         self._should_synchronize = True
@@ -183,7 +194,7 @@ class _DistributedOptimizer(HookedOptimizer):
 
     def _make_buckets(self, parameters: list[Tensor], groups: int | Sequence[Sequence[Tensor]] | None) -> None:
         for members in grouped(parameters, groups):
-            bucket = _Bucket(members)
+            bucket = _Bucket(members, self._name_of(members[0]), self._places[members[0]])
             self._buckets.append(bucket)
             self._bucket_of.update((parameter, bucket) for parameter in members)
 
@@ -192,7 +203,10 @@ class _DistributedOptimizer(HookedOptimizer):
         bucket = self._bucket_of.pop(parameter)
         bucket.parameters = [other for other in bucket.parameters if other is not parameter]
         bucket.missing = len(bucket.parameters)
-        if not bucket.parameters:
+        if bucket.parameters:
+            first = bucket.parameters[0]
+            bucket.name, bucket.place = self._name_of(first), self._places[first]
+        else:
             self._buckets.remove(bucket)
             self._in_flight -= bucket.flight is not None
 
@@ -210,6 +224,25 @@ class _DistributedOptimizer(HookedOptimizer):
 
     def _send(self, bucket: _Bucket) -> None:
         """Start the exchange of a bucket's gradients."""
+        bucket.flight = self._start_alone(bucket)
+        if bucket.flight is None:
+            bucket.flight = self._start(bucket)
+        self._in_flight += 1
+
+    def _start_alone(self, bucket: _Bucket) -> int | None:
+        """Start the exchange of a gradient that can travel as it is; None if it cannot, and nothing was done then."""
+        parameter = bucket.parameters[0]
+        gradient, number = parameter.grad, self.process_set.process_set_id
+        if len(bucket.parameters) > 1 or gradient is None or number is None or gradient.is_sparse or self._sparse_dims:
+            return None
+        wire = None
+        if self._compression is not Compression.none:
+            wire = wire_of(self._compression, gradient)
+            if wire is None:
+                return None
+        return PLAIN.allreduce(gradient, bucket.name, self.op, *self._factors(), number, bucket.place, False, wire)
+
+    def _start(self, bucket: _Bucket) -> _Flight:
         flight = _Flight()
         packed, wires = [], []
         for parameter in bucket.parameters:
@@ -224,15 +257,12 @@ class _DistributedOptimizer(HookedOptimizer):
                 sparse_dims = self._sparse_dims.get(parameter, 0)
                 flight.dense.append((parameter, undo, sparse_dims))
         if packed:
-            first = bucket.parameters[0]
-            arguments = (True, self._name_of(first), self.op, *self._factors(), self.process_set)
-            place = self._places[first]
+            arguments = (True, bucket.name, self.op, *self._factors(), self.process_set, bucket.place)
             if len(packed) == 1:
-                flight.handle = ops.start_allreduce(packed[0], *arguments, place, wire=wires[0])
+                flight.handle = ops.start_allreduce(packed[0], *arguments, wire=wires[0])
             else:
-                flight.handle = ops.start_grouped_allreduce(packed, *arguments, place, wires)
-        bucket.flight = flight
-        self._in_flight += 1
+                flight.handle = ops.start_grouped_allreduce(packed, *arguments, wires)
+        return flight
 
     def _gradient_to_send(self, parameter: Tensor) -> Tensor:
         gradient = parameter.grad
@@ -253,11 +283,25 @@ class _DistributedOptimizer(HookedOptimizer):
         """Return what gradients are multiplied by before and after they are added up."""
         return 1.0 / self.gradient_predivide_factor, self.gradient_predivide_factor
 
+    @torch.no_grad()
     def _land_all(self) -> None:
         """Wait for every exchange; where some fail, raise the first error at the end."""
-        failure = None
+        alone, handles, flights = [], [], []
         for bucket in self._buckets:
             flight, bucket.flight, bucket.missing = bucket.flight, None, len(bucket.parameters)
+            if isinstance(flight, int):
+                alone.append(bucket.parameters[0])
+                handles.append(flight)
+            else:
+                flights.append(flight)
+        failure = None
+        try:
+            for parameter, result in zip(alone, synchronize_all(handles)):
+                if parameter.grad is not result:
+                    _take(parameter, result)
+        except Exception as error:
+            failure = error
+        for flight in flights:
             try:
                 self._land(flight)
             except Exception as error:
@@ -266,7 +310,6 @@ class _DistributedOptimizer(HookedOptimizer):
         if failure is not None:
             raise failure
 
-    @torch.no_grad()
     def _land(self, flight: Any) -> None:
         if flight.handle is not None:
             outputs = synchronize(flight.handle)
@@ -275,13 +318,19 @@ class _DistributedOptimizer(HookedOptimizer):
                 result = undo(output)
                 if sparse_dims:
                     parameter.grad = result.to_sparse(sparse_dims)
-                elif parameter.grad is None:
-                    # A parameter that was frozen meanwhile travels along, but is not to be trained.
-                    parameter.grad = result if parameter.requires_grad else None
-                elif parameter.grad.data_ptr() != result.data_ptr():
-                    parameter.grad.copy_(result)
+                else:
+                    _take(parameter, result)
         for parameter, wait in flight.sparse:
             parameter.grad = wait()
+
+
+def _take(parameter: Tensor, result: Tensor) -> None:
+    """Make a result the gradient of a parameter."""
+    if parameter.grad is None:
+        # A parameter that was frozen meanwhile travels along, but is not to be trained.
+        parameter.grad = result if parameter.requires_grad else None
+    elif parameter.grad.data_ptr() != result.data_ptr():
+        parameter.grad.copy_(result)
 
 
 def grouped(parameters: list[Tensor], groups: int | Sequence[Sequence[Tensor]] | None) -> list[list[Tensor]]:

@@ -7,8 +7,6 @@ does with them. They are held by the core, under the number the engine gave, unt
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterable
-from typing import Any
 
 from ronde import _core
 
@@ -17,24 +15,12 @@ __all__ = ["forget", "keep", "pending", "poll", "synchronize", "synchronize_all"
 keep = _core.keep
 pending = _core.pending
 synchronize = _core.synchronize
+synchronize_all = _core.synchronize_all
 
 
 def poll(handle: int) -> bool:
     """Tell whether an operation has ended, so that ``synchronize`` returns at once."""
     return _core.poll(handle)
-
-
-def synchronize_all(handles: Iterable[int]) -> list[Any]:
-    """Wait for several operations; if some fail, raise the first error once all have ended."""
-    results, failure = [], None
-    for handle in handles:
-        try:
-            results.append(synchronize(handle))
-        except Exception as error:
-            failure = failure or error
-    if failure is not None:
-        raise failure
-    return results
 
 
 def forget(handle: int) -> None:
