@@ -1,10 +1,12 @@
 """Times training steps of ResNet-50 with `DistributedOptimizer` on one rank, beside the same steps without it.
 
-    HOROVOD_ELASTIC=1 python -m gpu.steps --rounds 12 --block 10 [--compression fp16] bf16 fp32
+    HOROVOD_ELASTIC=1 python -m gpu.steps --rounds 12 --block 10 [--way fp16|ddp] bf16 fp32
 
 One rank exchanges with nobody, so what comes on top is what our hooks, fusion and streams cost; HOROVOD_ELASTIC=1 has
 them take part. Both train in one process, in blocks of steps that follow each other as plain, ours, ours, plain, so
 that a GPU that gets warmer or slower does so for both. What the two plain blocks of a round differ by is the noise.
+
+With ``--way ddp`` PyTorch's own DistributedDataParallel, with one rank of NCCL, stands in our place.
 """
 
 from __future__ import annotations
@@ -18,8 +20,9 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor, distributed, nn
 from torch.nn import functional
+from torch.nn.parallel import DistributedDataParallel
 
 import horovod.torch as hvd
 from gpu.stopwatch import Stopwatch, the_device
@@ -43,6 +46,8 @@ class Case:
 
 
 CASES = {"bf16": Case(256, half=True), "fp32": Case(64, half=False)}
+# How gradients travel: by our optimizer as they are or compressed, or by PyTorch's DDP.
+WAYS = ("none", "fp16", "ddp")
 
 
 class Training:
@@ -82,9 +87,9 @@ def trainings(
     device: torch.device,
     image: int = IMAGE,
     classes: int = CLASSES,
-    compression: str = "none",
+    way: str = "none",
 ) -> tuple[Training, Training]:
-    """Return plain training and ours, of the same network with the same weights; only ours compresses gradients."""
+    """Return plain training and ours, or the peer's, of the same network with the same weights."""
     torch.manual_seed(1)
     order: Any = torch.channels_last if case.half else torch.contiguous_format
     plain_model = make().to(device=device, memory_format=order)
@@ -95,12 +100,15 @@ def trainings(
     def descent(model: nn.Module) -> torch.optim.Optimizer:
         return torch.optim.SGD(model.parameters(), lr=1e-3, momentum=0.9)
 
+    plain = Training(plain_model, descent(plain_model), batch, case.half)
+    if way == "ddp":
+        return plain, Training(DistributedDataParallel(our_model), descent(our_model), batch, case.half)
     ours = hvd.DistributedOptimizer(
         descent(our_model),
         named_parameters=our_model.named_parameters(),
-        compression=getattr(hvd.Compression, compression),
+        compression=getattr(hvd.Compression, way),
     )
-    return Training(plain_model, descent(plain_model), batch, case.half), Training(our_model, ours, batch, case.half)
+    return plain, Training(our_model, ours, batch, case.half)
 
 
 def compare(plain: Training, ours: Training, rounds: int, block: int, device: torch.device) -> dict[str, object]:
@@ -138,7 +146,7 @@ def _warm_up(plain: Training, ours: Training) -> None:
         for _ in range(WARM_UP_STEPS):
             training.step()
     ours.backward()
-    if not getattr(ours.optimizer, "_in_flight", 0):
+    if getattr(ours.optimizer, "_in_flight", None) == 0:
         raise NotTakingPartError("no gradient is under way after a backward pass: HOROVOD_ELASTIC=1 was not heard")
     ours.optimizer.step()
 
@@ -148,18 +156,22 @@ def main() -> None:
     parser = argparse.ArgumentParser(description="Time training steps with DistributedOptimizer and without.")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--block", type=int, default=5, help="steps that are timed as one")
-    parser.add_argument("--compression", choices=("none", "fp16"), default="none", help="how gradients travel")
+    parser.add_argument("--way", choices=WAYS, default="none", help="how gradients travel")
     parser.add_argument("cases", nargs="+", choices=CASES)
     options = parser.parse_args()
     device = the_device()
     hvd.init()
     torch.backends.cudnn.benchmark = True
+    if options.way == "ddp":
+        distributed.init_process_group("nccl", store=distributed.HashStore(), rank=0, world_size=1, device_id=device)
     for name in options.cases:
-        both = trainings(resnet50, CASES[name], device, compression=options.compression)
+        both = trainings(resnet50, CASES[name], device, way=options.way)
         found = compare(*both, options.rounds, options.block, device)
         print(json.dumps({"work": "step", "case": name, **found}), flush=True)
         torch.cuda.empty_cache()
     hvd.shutdown()
+    if options.way == "ddp":
+        distributed.destroy_process_group()
 
 
 if __name__ == "__main__":

@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from gpu.aims import (
+    DDP,
     FLOOR,
     FULL,
     GLOO_MPS,
@@ -111,14 +112,14 @@ class Session:
         self._steps(RONDE, "auto", "none")
 
     def nccl(self) -> None:
-        """Compare training steps of one rank, with everything packed for NCCL, with plain ones; also compressed."""
+        """Compare training steps of one rank, with everything packed for NCCL, with plain ones; also others' steps."""
         self._steps(RONDE_NCCL, "nccl", "none")
         self._steps(RONDE_NCCL_FP16, "nccl", "fp16")
+        self._steps(DDP, "nccl", "ddp")
 
-    def _steps(self, ours: str, path: str, compression: str) -> None:
+    def _steps(self, ours: str, path: str, way: str) -> None:
         say(f"training steps: {ours} and plain PyTorch")
-        effort = ["--rounds", self._effort.step_rounds, "--block", self._effort.block]
-        words = [*effort, "--compression", compression, *STEPS]
+        words = ["--rounds", self._effort.step_rounds, "--block", self._effort.block, "--way", way, *STEPS]
         for line in self._run(1, "steps", words, HOROVOD_ELASTIC="1", RONDE_GPU_PATH=path):
             self._add_steps(line, ours)
 

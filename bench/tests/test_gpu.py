@@ -17,6 +17,7 @@ import pytest
 from gpu import main as program
 from gpu.aims import (
     COPY,
+    DDP,
     FLOOR,
     FULL,
     GIB,
@@ -229,6 +230,7 @@ def test_steps_and_packing_have_verdicts() -> None:
         (RONDE, "plain PyTorch", 1.004, True),
         (RONDE_NCCL, "plain PyTorch", 1.004, True),
         (RONDE_NCCL_FP16, "plain PyTorch", 1.004, None),
+        (DDP, "plain PyTorch", 1.004, None),
         (RONDE, COPY, 0.9, True),
         (RONDE, COPY, 0.495, False),
     ]

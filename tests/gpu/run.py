@@ -41,7 +41,7 @@ ALLOCATOR_SIZES = {2}
 MPS_MODULES = {"test_operations", "test_streams", "test_gpu_training", "test_compression"}
 MPS_SIZES = {2, 4}
 # What is to be seen only there: in turns, a process has one queue for everything.
-ONLY_MPS_MODULES = {"test_overlap"}
+ONLY_MPS = {"test_overlap:test_ranks_that_share_a_gpu_reduce_beside_the_backward_pass"}
 
 
 class Check(NamedTuple):
@@ -111,13 +111,12 @@ def jobs(
     checks: list[Check], sizes: set[int], nccl: str | None
 ) -> Iterator[tuple[str, list[str], int, dict[str, str]]]:
     """Yield what runs together: what it is called, the checks, the number of ranks and variables."""
-    plain = [check for check in checks if module_of(check) not in ONLY_MPS_MODULES]
+    plain = [check for check in checks if check.name not in ONLY_MPS]
     for size in sorted({size for check in plain for size in check.sizes} & sizes):
         yield _ranks(size), [check.name for check in plain if size in check.sizes], size, {}
     for size in sorted(MPS_SIZES & sizes):
-        wanted = [
-            check.name for check in checks if size in check.sizes and module_of(check) in MPS_MODULES | ONLY_MPS_MODULES
-        ]
+        here = [check for check in checks if module_of(check) in MPS_MODULES or check.name in ONLY_MPS]
+        wanted = [check.name for check in here if size in check.sizes]
         yield f"{_ranks(size)}, MPS", wanted, size, {"RONDE_MPS": "1"}
     for allocator, value in ALLOCATORS.items():
         for size in sorted(ALLOCATOR_SIZES & sizes):
@@ -198,6 +197,7 @@ def main() -> int:
     checks = [check for check in found.checks if is_wanted(check.name)]
     programs = {name: program for name, program in found.programs.items() if is_wanted(name)}
     nccl = str(Path(given.nccl).resolve()) if given.nccl else None
+    os.environ["RONDE_TEST_NCCL_LIBRARY"] = nccl or ""
     return run(Tests(checks, programs), {int(size) for size in given.sizes.split(",")}, nccl)
 
 
