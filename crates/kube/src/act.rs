@@ -1,16 +1,23 @@
 //! Does what was decided: every action is a request to the API server, or a few.
 //!
-//! Requests that met with nothing worse than a busy server are made again. What exists already is as good as made, what
-//! is gone already as good as deleted. Anything else is told to whoever decides.
+//! Requests that met with nothing worse than a busy server are made again. What exists already and is the job's is as good
+//! as made, what is gone already as good as deleted. Nothing of anybody else's is touched: what exists is asked whose it
+//! is, and what is deleted is named by its uid. Anything else is told to whoever decides.
 
+use std::collections::HashMap;
+use std::fmt::Debug;
 use std::future::Future;
-use std::time::Duration;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
 
-use futures::stream::{self, StreamExt, TryStreamExt};
+use futures::stream::{self, StreamExt};
 use k8s_openapi::api::core::v1::{ConfigMap, Pod, Secret, Service};
 use k8s_openapi::jiff::Timestamp;
 use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams, Preconditions};
-use kube::{Api, Client};
+use kube::core::NamespaceResourceScope;
+use kube::{Api, Client, Resource};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
 use serde_json::json;
 
 use crate::Error;
@@ -21,44 +28,103 @@ use crate::job::{self, Gang, Job, Role, RootKind, Surroundings, names};
 const AT_ONCE: usize = 16;
 /// The pauses between tries of a request that a busy server turned down.
 const PAUSES: [u64; 6] = [100, 300, 1000, 2000, 4000, 8000];
+/// How long a request may take to be answered.
+const ANSWER: Duration = Duration::from_secs(30);
+/// How often to make what was there a moment ago and then was not.
+const TRIES: usize = 3;
 
-/// What came of an action, where that is something to be known.
-#[derive(Debug)]
-pub(crate) enum Outcome {
-    /// Done; pods that were made or changed, as they are now.
-    Done(Vec<Pod>),
-    /// All of our pods, in all namespaces.
-    Listed(Vec<Pod>),
+/// What came of actions.
+#[derive(Debug, Default)]
+pub(crate) struct Outcome {
+    /// Pods that were made or changed, as they are now; also if something else did not work.
+    pub(crate) pods: Vec<Pod>,
+    /// All of our pods, in all namespaces, if they were listed.
+    pub(crate) listed: Option<Vec<Pod>>,
+    /// What did not work.
+    pub(crate) error: Option<Error>,
+}
+
+impl Outcome {
+    fn of(result: Result<(), Error>) -> Outcome {
+        Outcome { error: result.err(), ..Outcome::default() }
+    }
+}
+
+/// An object that belongs to a namespace, as all do that are made here.
+pub(crate) trait Placed:
+    Resource<Scope = NamespaceResourceScope, DynamicType = ()> + Clone + Debug + Serialize + DeserializeOwned
+{
+}
+
+impl<K> Placed for K where
+    K: Resource<Scope = NamespaceResourceScope, DynamicType = ()>
+        + Clone
+        + Debug
+        + Serialize
+        + DeserializeOwned
+{
 }
 
 /// Acts on a cluster.
 #[derive(Clone)]
 pub(crate) struct Hands {
     pub(crate) client: Client,
-    pub(crate) around: Surroundings,
+    around: Surroundings,
+    /// Jobs that were refused something, by uid, and until when they are let rest.
+    resting: Arc<Mutex<HashMap<String, Instant>>>,
 }
 
 impl Hands {
+    pub(crate) fn new(client: Client, around: Surroundings) -> Hands {
+        Hands { client, around, resting: Arc::default() }
+    }
+
+    /// How long this job is still let rest.
+    pub(crate) fn rest(&self, job: &Job) -> Option<Duration> {
+        let mut resting = self.resting.lock().unwrap_or_else(PoisonError::into_inner);
+        let now = Instant::now();
+        resting.retain(|_, until| *until > now);
+        resting.get(&job.root.uid).map(|until| *until - now)
+    }
+
+    /// Lets a job rest.
+    pub(crate) fn rest_for(&self, job: &Job, time: Duration) {
+        let mut resting = self.resting.lock().unwrap_or_else(PoisonError::into_inner);
+        resting.insert(job.root.uid.clone(), Instant::now() + time);
+    }
+
     /// Performs one action, or several of the same kind at once.
-    pub(crate) async fn perform(&self, job: &Job, actions: &[Action]) -> Result<Outcome, Error> {
+    pub(crate) async fn perform(&self, job: &Job, actions: &[Action]) -> Outcome {
         match actions.first() {
-            Some(Action::List) => self.list().await.map(Outcome::Listed),
-            Some(Action::Support { gang }) => {
-                self.support(job, gang).await.map(|()| Outcome::Done(Vec::new()))
-            }
-            Some(Action::WritePlan { gang }) => {
-                self.write_plan(job, gang).await.map(|()| Outcome::Done(Vec::new()))
-            }
-            Some(Action::Sweep { attempts }) => {
-                self.sweep(job, *attempts).await.map(|()| Outcome::Done(Vec::new()))
-            }
-            _ => {
-                let done = stream::iter(actions.iter().map(|action| self.with_pod(job, action)))
-                    .buffer_unordered(AT_ONCE);
-                let pods: Vec<Option<Pod>> = done.try_collect().await?;
-                Ok(Outcome::Done(pods.into_iter().flatten().collect()))
+            Some(Action::List) => match self.list().await {
+                Ok(pods) => Outcome { listed: Some(pods), ..Outcome::default() },
+                Err(error) => Outcome::of(Err(error)),
+            },
+            Some(Action::Support { gang }) => Outcome::of(self.support(job, gang).await),
+            Some(Action::WritePlan { gang }) => Outcome::of(self.write_plan(job, gang).await),
+            Some(Action::Sweep { attempts }) => Outcome::of(self.sweep(job, *attempts).await),
+            _ => self.with_pods(job, actions).await,
+        }
+    }
+
+    /// Does something with several pods. All are tried, and what worked is told even if something did not.
+    async fn with_pods(&self, job: &Job, actions: &[Action]) -> Outcome {
+        let mut outcome = Outcome::default();
+        let mut done =
+            stream::iter(actions.iter().map(|action| self.with_pod(job, action))).buffer_unordered(AT_ONCE);
+        while let Some(result) = done.next().await {
+            match result {
+                Ok(pod) => outcome.pods.extend(pod),
+                // What is gone will be seen to be gone.
+                Err(Error::Gone { .. }) => {}
+                // An answer says more than none.
+                Err(error) if outcome.error.as_ref().is_none_or(Error::is_passing) => {
+                    outcome.error = Some(error);
+                }
+                Err(_) => {}
             }
         }
+        outcome
     }
 
     /// All of our pods, as they are at this moment and not as a cache remembers them.
@@ -68,18 +134,28 @@ impl Hands {
         patiently("list pods", || pods.list(&selector)).await.map(|list| list.items)
     }
 
-    async fn support(&self, job: &Job, gang: &Gang) -> Result<(), Error> {
-        let services: Api<Service> = self.namespaced(job);
+    /// Makes an object of the job's, unless it is there already.
+    pub(crate) async fn make<K: Placed>(&self, job: &Job, doing: &str, object: &K) -> Result<K, Error> {
+        let api: Api<K> = self.namespaced(job);
+        let name = object.meta().name.clone().unwrap_or_default();
         let create = PostParams::default();
-        let mut wanted = vec![(names::service(&job.name), job::service(job))];
-        if gang.workers() > 0 {
-            wanted.push((gang.chief().to_owned(), job::chief_service(job, gang)));
-        }
-        for (name, service) in &wanted {
-            match patiently("create the job's service", || services.create(&create, service)).await {
-                Err(Error::Exists { .. }) => self.is_ours(job, &services, name).await?,
-                other => other.map(drop)?,
+        for _ in 0..TRIES {
+            match patiently(doing, || api.create(&create, object)).await {
+                Err(Error::Exists { .. }) => {}
+                other => return in_namespace(&job.namespace, other),
             }
+            if let Some(found) = patiently(doing, || api.get_opt(&name)).await? {
+                return if is_of(&found, job) { Ok(found) } else { Err(taken(&found)) };
+            }
+        }
+        Err(Error::Passing { doing: doing.to_owned(), message: format!("{name} comes and goes") })
+    }
+
+    async fn support(&self, job: &Job, gang: &Gang) -> Result<(), Error> {
+        let doing = "create the job's service";
+        self.make(job, doing, &job::service(job)).await?;
+        if gang.workers() > 0 {
+            self.make(job, doing, &job::chief_service(job, gang)).await?;
         }
         let digits = ronde_trust::Secret::random()
             .map_err(|error| Error::Passing {
@@ -89,39 +165,36 @@ impl Hands {
             .to_hex();
         let secrets: Api<Secret> = self.namespaced(job);
         let secret = job::secret(job, &digits);
+        let create = PostParams::default();
         match patiently("create the job's secret", || secrets.create(&create, &secret)).await {
+            // Nobody may read secrets here; the job's uid is in its name.
             Err(Error::Exists { .. }) => Ok(()),
-            other => other.map(drop),
+            other => in_namespace(&job.namespace, other).map(drop),
         }
-    }
-
-    /// A service of an earlier job of the same name will be gone in a moment.
-    async fn is_ours(&self, job: &Job, services: &Api<Service>, name: &str) -> Result<(), Error> {
-        let found = patiently("read the job's service", || services.get_opt(name)).await?;
-        let owner = found
-            .and_then(|found| found.metadata.labels)
-            .and_then(|labels| labels.get(names::JOB_UID).cloned());
-        if owner.as_deref() == Some(&job.root.uid) {
-            return Ok(());
-        }
-        let message = format!("the service {name} is another's, or left of an earlier job");
-        Err(Error::Passing { doing: "create the job's service".to_owned(), message })
     }
 
     /// The plan of an earlier set of pods is written over.
     async fn write_plan(&self, job: &Job, gang: &Gang) -> Result<(), Error> {
-        let maps: Api<ConfigMap> = self.namespaced(job);
+        let doing = "write the plan";
         let map = job::plan_map(job, gang);
-        let name = names::plan(&job.name);
-        let (create, delete) = (PostParams::default(), DeleteParams::default());
-        loop {
-            match patiently("write the plan", || maps.create(&create, &map)).await {
-                Err(Error::Exists { .. }) => {
-                    gone(patiently("replace the plan", || maps.delete(&name, &delete)).await)?
-                }
-                other => return other.map(drop),
+        for _ in 0..TRIES {
+            let found = self.make(job, doing, &map).await?;
+            if found.data == map.data {
+                return Ok(());
             }
+            self.delete(&found).await?;
         }
+        Err(Error::Passing { doing: doing.to_owned(), message: "another writes it too".to_owned() })
+    }
+
+    /// Deletes this object, and no other that has its name.
+    async fn delete<K: Placed>(&self, object: &K) -> Result<(), Error> {
+        let about = object.meta();
+        let (name, place) = (about.name.as_deref(), about.namespace.as_deref());
+        let api: Api<K> = Api::namespaced(self.client.clone(), place.unwrap_or_default());
+        let doing = format!("delete {} {}", kind::<K>(), name.unwrap_or_default());
+        let params = only(about.uid.as_deref().unwrap_or_default());
+        gone(patiently(&doing, || api.delete(name.unwrap_or_default(), &params)).await)
     }
 
     async fn with_pod(&self, job: &Job, action: &Action) -> Result<Option<Pod>, Error> {
@@ -132,11 +205,7 @@ impl Hands {
                 let doing = format!("create pod {}", member.pod);
                 let pod = job::pod(job, gang, member, &self.around)
                     .map_err(|message| Error::Refused { doing: doing.clone(), message })?;
-                let create = PostParams::default();
-                match patiently(&doing, || pods.create(&create, &pod)).await {
-                    Err(Error::Exists { .. }) => Ok(None),
-                    other => other.map(Some),
-                }
+                self.make(job, &doing, &pod).await.map(Some)
             }
             Action::Ungate { pod, uid } => {
                 let doing = format!("let the scheduler at pod {pod}");
@@ -149,10 +218,8 @@ impl Hands {
             }
             Action::DeletePod { pod, uid } => {
                 let doing = format!("delete pod {pod}");
-                let only = Preconditions { uid: Some(uid.clone()), resource_version: None };
-                let params = DeleteParams { preconditions: Some(only), ..DeleteParams::default() };
-                let deleted = patiently(&doing, || pods.delete(pod, &params)).await;
-                gone(deleted).map(|()| None)
+                let params = only(uid);
+                gone(patiently(&doing, || pods.delete(pod, &params)).await).map(|()| None)
             }
             Action::Support { .. } | Action::WritePlan { .. } | Action::List | Action::Sweep { .. } => {
                 Ok(None)
@@ -181,20 +248,59 @@ impl Hands {
         Ok(())
     }
 
-    pub(crate) fn namespaced<K>(&self, job: &Job) -> Api<K>
-    where
-        K: kube::Resource<Scope = kube::core::NamespaceResourceScope>,
-        K::DynamicType: Default,
-    {
+    pub(crate) fn namespaced<K: Placed>(&self, job: &Job) -> Api<K> {
         Api::namespaced(self.client.clone(), &job.namespace)
     }
 }
 
-/// Whatever is gone already is as good as deleted; so is what another has taken the name of.
-fn gone<T>(deleted: Result<T, Error>) -> Result<(), Error> {
+/// Whether an object is of this job, and not of another of the same name.
+fn is_of<K: Placed>(object: &K, job: &Job) -> bool {
+    let labels = object.meta().labels.as_ref();
+    labels.and_then(|labels| labels.get(names::JOB_UID)).is_some_and(|uid| *uid == job.root.uid)
+}
+
+/// Says whose an object is that is not this job's.
+fn taken<K: Placed>(object: &K) -> Error {
+    let about = object.meta();
+    let label = |name: &str| about.labels.as_ref().and_then(|labels| labels.get(name));
+    let mut whose = match label(names::JOB_UID).and(label(names::JOB)) {
+        Some(job) => format!("that of another job {job}"),
+        None => "somebody else's".to_owned(),
+    };
+    if about.deletion_timestamp.is_some() {
+        whose.push_str(" and about to go");
+    }
+    Error::Taken {
+        kind: kind::<K>(),
+        name: about.name.clone().unwrap_or_default(),
+        namespace: about.namespace.clone().unwrap_or_default(),
+        whose,
+    }
+}
+
+/// What `kubectl` calls it.
+fn kind<K: Placed>() -> String {
+    K::kind(&()).to_lowercase()
+}
+
+/// Of creating something: what is not there can only be the namespace.
+pub(crate) fn in_namespace<T>(namespace: &str, created: Result<T, Error>) -> Result<T, Error> {
+    match created {
+        Err(Error::Gone { .. }) => Err(Error::NoNamespace { namespace: namespace.to_owned() }),
+        other => other,
+    }
+}
+
+/// Deletes only what has this uid.
+pub(crate) fn only(uid: &str) -> DeleteParams {
+    let only = Preconditions { uid: Some(uid.to_owned()), resource_version: None };
+    DeleteParams { preconditions: Some(only), ..DeleteParams::background() }
+}
+
+/// Whatever is gone already is as good as deleted.
+pub(crate) fn gone<T>(deleted: Result<T, Error>) -> Result<(), Error> {
     match deleted {
         Ok(_) | Err(Error::Gone { .. }) => Ok(()),
-        Err(Error::Passing { message, .. }) if message.contains("Precondition failed") => Ok(()),
         Err(error) => Err(error),
     }
 }
@@ -206,16 +312,16 @@ where
 {
     let mut pauses = PAUSES.iter();
     loop {
-        let error = match request().await {
-            Ok(answer) => return Ok(answer),
-            Err(error) => Error::met(doing, error),
-        };
-        let is_conflict =
-            matches!(&error, Error::Passing { message, .. } if message.contains("Precondition failed"));
-        match pauses.next() {
-            Some(pause) if error.is_passing() && !is_conflict => {
-                tokio::time::sleep(Duration::from_millis(*pause)).await
+        let error = match tokio::time::timeout(ANSWER, request()).await {
+            Ok(Ok(answer)) => return Ok(answer),
+            Ok(Err(error)) => Error::met(doing, error),
+            Err(_) => {
+                let message = format!("the cluster has not answered for {} s", ANSWER.as_secs());
+                return Err(Error::Passing { doing: doing.to_owned(), message });
             }
+        };
+        match pauses.next() {
+            Some(pause) if error.is_passing() => tokio::time::sleep(Duration::from_millis(*pause)).await,
             _ => return Err(error),
         }
     }

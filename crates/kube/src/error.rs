@@ -69,6 +69,27 @@ pub enum Error {
         /// What was tried.
         doing: String,
     },
+    /// Somebody else's object has a name that the job needs.
+    #[error(
+        "the {kind} {name} in {namespace} is not this job's but {whose}; \
+         delete it (kubectl delete {kind} {name} -n {namespace}), or give the job another name"
+    )]
+    Taken {
+        /// What it is.
+        kind: String,
+        /// Its name.
+        name: String,
+        /// Its namespace.
+        namespace: String,
+        /// Whose it is.
+        whose: String,
+    },
+    /// The namespace is not there.
+    #[error("there is no namespace {namespace}")]
+    NoNamespace {
+        /// Its name.
+        namespace: String,
+    },
     /// Something that may go better another time.
     #[error("cannot {doing} at the moment: {message}")]
     Passing {
@@ -137,6 +158,8 @@ impl Error {
             403 if message.contains(" cannot ") => Error::Forbidden { doing, message },
             400 | 403 | 405 | 413 | 422 => Error::Refused { doing, message },
             404 | 410 => Error::Gone { doing },
+            // Another object has taken the name of the one that was meant.
+            409 if message.contains("Precondition failed") => Error::Gone { doing },
             409 if status.reason == "AlreadyExists" => Error::Exists { doing },
             _ => Error::Passing { doing, message },
         }
@@ -158,6 +181,7 @@ impl Error {
             Error::Forbidden { .. } => {
                 "`ronde kube install --print` shows the rights that a manager needs, for whoever may give them".to_owned()
             }
+            Error::NoNamespace { namespace } => format!("kubectl create namespace {namespace}"),
             Error::NotInstalled => "ronde kube install".to_owned(),
             Error::NameTaken { name, namespace } => format!(
                 "choose another --name, or delete that one: kubectl delete configmap {name} -n {namespace}"

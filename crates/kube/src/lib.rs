@@ -12,6 +12,8 @@ mod connect;
 mod controller;
 mod course;
 mod error;
+#[cfg(test)]
+mod fake;
 mod follow;
 mod install;
 pub mod job;

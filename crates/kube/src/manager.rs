@@ -8,13 +8,16 @@ use std::time::Duration;
 use k8s_openapi::jiff::Timestamp;
 
 use crate::Error;
-use crate::act::{Hands, Outcome};
-use crate::course::{Action, Decision, Observed, Said, decide, refused};
+use crate::act::Hands;
+use crate::course::{Action, Decision, Observed, Said, Setback, SetbackKind, answer, decide};
 use crate::job::{Job, JobStatus};
 use crate::view::View;
 
 /// How long to wait after a request that a busy server did not take.
 const PAUSE: Duration = Duration::from_secs(2);
+/// How often to decide in one turn: from nothing to a claim that is safe takes three times. A world that never comes to
+/// rest must not keep the others waiting.
+const DECISIONS: usize = 10;
 
 /// What came of a turn.
 pub(crate) struct Turn {
@@ -36,42 +39,55 @@ pub(crate) async fn turn(
     view: &View,
     mut said: impl AsyncFnMut(&JobStatus) -> Result<(), Error>,
 ) -> Turn {
+    if let Some(rest) = hands.rest(job) {
+        return Turn { status, wake: Some(rest), trouble: None };
+    }
     let mut listed = false;
-    let mut failed: Option<Error> = None;
-    loop {
-        let decision = look(job, &status, may_claim, view, listed, failed.take());
-        listed = false;
+    let mut setback: Option<(Action, Error)> = None;
+    for _ in 0..DECISIONS {
+        let decision = look(job, &status, may_claim, view, listed, setback.as_ref());
         let (actions, wake) = (decision.actions, decision.wake);
+        let wake = wake.map(|wake| Duration::try_from(wake).unwrap_or_default());
         status = decision.status;
         if let Err(error) = said(&status).await {
             return Turn { status, wake: Some(PAUSE), trouble: Some(error) };
         }
+        if let Some((action, _)) = setback.as_ref().filter(|_| actions.is_empty()) {
+            if action.frees() {
+                // Others' changes wake us up as well, and must not make us ask again and again.
+                hands.rest_for(job, wake.unwrap_or(PAUSE));
+            }
+            return Turn { status, wake, trouble: setback.map(|(_, error)| error) };
+        }
+        (listed, setback) = (false, None);
         for group in groups(&actions) {
-            match hands.perform(job, group).await {
-                Ok(Outcome::Listed(pods)) => {
-                    view.ledger().replace_own(&pods);
-                    listed = true;
-                }
-                Ok(Outcome::Done(pods)) => {
-                    let mut ledger = view.ledger();
-                    pods.iter().for_each(|pod| ledger.note_pod(pod));
-                }
-                // What is gone will be seen to be gone.
-                Err(Error::Gone { .. }) => {}
-                Err(error) if error.is_passing() => {
+            let outcome = hands.perform(job, group).await;
+            if let Some(pods) = &outcome.listed {
+                view.ledger().replace_own(pods);
+                listed = true;
+            }
+            {
+                let mut ledger = view.ledger();
+                outcome.pods.iter().for_each(|pod| ledger.note_pod(pod));
+            }
+            match outcome.error {
+                None => {}
+                Some(error) if error.is_passing() => {
                     return Turn { status, wake: Some(PAUSE), trouble: Some(error) };
                 }
-                Err(error) => {
-                    failed = Some(error);
+                Some(error) => {
+                    setback = group.first().cloned().map(|action| (action, error));
                     break;
                 }
             }
         }
-        if !listed && failed.is_none() {
-            let wake = wake.map(|wake| Duration::try_from(wake).unwrap_or_default());
+        if !listed && setback.is_none() {
             return Turn { status, wake, trouble: None };
         }
     }
+    let message = "the cluster changes faster than can be decided".to_owned();
+    let trouble = Error::Passing { doing: "bring the job on".to_owned(), message };
+    Turn { status, wake: Some(PAUSE), trouble: Some(trouble) }
 }
 
 fn look(
@@ -80,22 +96,27 @@ fn look(
     turn: Result<(), &str>,
     view: &View,
     listed: bool,
-    failed: Option<Error>,
+    setback: Option<&(Action, Error)>,
 ) -> Decision {
     let ledger = view.ledger();
     let seen = Observed { job, status, ledger: &ledger, listed, turn, now: Timestamp::now() };
-    match failed {
+    match setback {
         None => decide(&seen),
-        Some(error) => {
-            let reason = match &error {
-                Error::Quota { .. } => "QuotaExceeded",
-                Error::Forbidden { .. } => "Forbidden",
-                _ => "Refused",
-            };
-            let for_good = !matches!(error, Error::Quota { .. } | Error::Forbidden { .. });
-            refused(&seen, Said::new(reason, error.to_string()), for_good)
-        }
+        Some((action, error)) => answer(&seen, action, &meaning(error)),
     }
+}
+
+/// What an answer of the API server means for a job.
+fn meaning(error: &Error) -> Setback {
+    let (kind, reason) = match error {
+        Error::Taken { .. } => (SetbackKind::Taken, "NameTaken"),
+        Error::Quota { .. } => (SetbackKind::Withheld, "QuotaExceeded"),
+        Error::Forbidden { .. } => (SetbackKind::Withheld, "Forbidden"),
+        Error::Unauthorized { .. } => (SetbackKind::Withheld, "Unauthorized"),
+        Error::NoNamespace { .. } => (SetbackKind::Refused, "NoNamespace"),
+        _ => (SetbackKind::Refused, "Refused"),
+    };
+    Setback { kind, said: Said::new(reason, error.to_string()) }
 }
 
 /// Actions of one kind that follow each other are done at once.
@@ -103,3 +124,6 @@ fn groups(actions: &[Action]) -> impl Iterator<Item = &[Action]> {
     let kind = |action: &Action| std::mem::discriminant(action);
     actions.chunk_by(move |one, other| kind(one) == kind(other))
 }
+
+#[cfg(test)]
+mod tests;

@@ -58,7 +58,7 @@ pub async fn run(order: Order) -> Result<u8, Error> {
     validate(&order.name, &order.spec).map_err(Error::Invalid)?;
     let mut signals = Signals::listen()?;
     let connection = connect(&order.which).await?;
-    let hands = Hands { client: connection.client.clone(), around: order.around.clone() };
+    let hands = Hands::new(connection.client.clone(), order.around.clone());
     let mut view = View::open(&connection.client);
     view.ready().await?;
     for line in crate::error::remarks(&view.ledger()) {
@@ -67,13 +67,7 @@ pub async fn run(order: Order) -> Result<u8, Error> {
     clear_away(&hands, &view, &connection.namespace).await;
     let job = root(&order, &connection.namespace, &hands).await?;
     if let Some(shipment) = &order.shipment {
-        let maps: Api<ConfigMap> = hands.namespaced(&job);
-        let map = shipment.config_map(&job);
-        let create = PostParams::default();
-        match patiently("send the files", || maps.create(&create, &map)).await {
-            Err(Error::Exists { .. }) => {}
-            other => other.map(drop)?,
-        }
+        hands.make(&job, "send the files", &shipment.config_map(&job)).await?;
     }
     let mut session = Session {
         pods: hands.namespaced(&job),
@@ -117,21 +111,20 @@ impl Session {
             };
             self.status = turned.status;
             self.show();
-            if let Some(error) = &turned.trouble {
-                say(self.order.quiet, &format!("{error}; trying again"));
-            }
-            if self.status.phase.is_final() && turned.trouble.is_none() {
-                return self.end(signals).await;
-            }
-            match self.status.reason.as_str() {
-                "NeverEnough" | "Invalid" if !self.order.wait => {
-                    return Err(Error::Never(self.status.message.clone()));
+            match turned.trouble {
+                None if self.status.phase.is_final() => return self.end(signals).await,
+                None => {}
+                Some(error) if error.is_passing() => say(self.order.quiet, &format!("{error}; trying again")),
+                // The training has ended; that something is left behind does not change how.
+                Some(error) if self.status.phase.is_final() => {
+                    say(false, &format!("warning: {error}"));
+                    return self.end(signals).await;
                 }
-                "Forbidden" => {
-                    let message = self.status.message.clone();
-                    return Err(Error::Forbidden { doing: "run the job".to_owned(), message });
-                }
-                _ => {}
+                Some(error @ (Error::Forbidden { .. } | Error::Unauthorized { .. })) => return Err(error),
+                Some(_) => {}
+            }
+            if matches!(self.status.reason.as_str(), "NeverEnough" | "Invalid") && !self.order.wait {
+                return Err(Error::Never(self.status.message.clone()));
             }
             let wake = turned.wake.map_or(LOOK, |wake| wake.clamp(Duration::from_millis(20), LOOK));
             tokio::select! {

@@ -22,7 +22,7 @@ const PAUSE: Duration = Duration::from_secs(1);
 pub(crate) struct View {
     ledger: Arc<Mutex<Ledger>>,
     changes: watch::Receiver<Progress>,
-    tasks: [JoinHandle<()>; 2],
+    tasks: Vec<JoinHandle<()>>,
 }
 
 /// How far the watches are.
@@ -42,11 +42,18 @@ impl View {
         let sender = Arc::new(sender);
         let nodes = watcher(Api::<Node>::all(client.clone()), watcher::Config::default());
         let pods = watcher(Api::<Pod>::all(client.clone()), watcher::Config::default());
-        let tasks = [
+        let tasks = vec![
             tokio::spawn(keep::<Node>(nodes, Arc::clone(&ledger), Arc::clone(&sender))),
             tokio::spawn(keep::<Pod>(pods, Arc::clone(&ledger), sender)),
         ];
         View { ledger, changes, tasks }
+    }
+
+    /// A cluster that stays as it is, except for what is noted of it.
+    #[cfg(test)]
+    pub(crate) fn still(ledger: Ledger) -> View {
+        let (_, changes) = watch::channel(Progress { nodes: true, pods: true, failed: None });
+        View { ledger: Arc::new(Mutex::new(ledger)), changes, tasks: Vec::new() }
     }
 
     /// Waits until everything was listed once.

@@ -87,7 +87,7 @@ struct Memory {
 }
 
 async fn look_after(controller: &Controller, client: &Client, figures: &Figures) -> Result<(), Error> {
-    let hands = Hands { client: client.clone(), around: controller.around.clone() };
+    let hands = Hands::new(client.clone(), controller.around.clone());
     let mut view = View::open(client);
     view.ready().await?;
     let jobs: Jobs = Jobs::default();

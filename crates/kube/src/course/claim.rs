@@ -10,7 +10,7 @@ use k8s_openapi::jiff::SignedDuration;
 use ronde_placement::{Cause, Plan};
 
 use super::status::{Said, told};
-use super::{Action, Current, Decision, Observed, ending, spread};
+use super::{Action, Current, Decision, Observed, ending, pause};
 use crate::cluster::{Claims, Ticket};
 use crate::job::{Gang, Phase, request};
 
@@ -111,9 +111,7 @@ fn claiming(seen: &Observed<'_>, current: &Current<'_>, gang: &Gang) -> Decision
 pub(super) fn secure(seen: &Observed<'_>, current: &Current<'_>, gang: &Gang) -> Decision {
     let Some(mine) = current.pods.iter().map(|pod| &pod.ticket).min() else { return plan(seen, current) };
     let yields = |why: String| {
-        let wait = (FIRST_YIELD * f64::from(1u32 << seen.status.yields.min(8))).min(LONGEST_YIELD);
-        let wait =
-            SignedDuration::from_secs_f64(wait * (0.5 + spread(&seen.job.root.uid, seen.status.yields)));
+        let wait = pause(seen, FIRST_YIELD, LONGEST_YIELD);
         let mut decision = ending::release(seen, current, Said::new("Yielded", why));
         decision.status.yields = seen.status.yields + 1;
         decision.status.not_before = seen.now.checked_add(wait).ok().map(Time);

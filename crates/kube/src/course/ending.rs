@@ -157,11 +157,11 @@ pub(super) fn give_up(seen: &Observed<'_>, current: &Current<'_>, said: Said) ->
 
 /// Deletes the current set, and waits for another.
 pub(super) fn release(seen: &Observed<'_>, current: &Current<'_>, said: Said) -> Decision {
-    let is_kept = |pod: &OwnPod| pod.is_chief && pod.is_finished();
-    let mut actions = delete(current.pods.iter().copied().filter(|pod| !is_kept(pod)));
-    actions.extend(delete(current.earlier.iter().copied().filter(|pod| !pod.is_chief)));
     let next = if current.pods.is_empty() { current.attempt } else { current.attempt + 1 };
-    Decision { actions, status: told(seen, Phase::Pending, next, said), wake: None }
+    let status = told(seen, Phase::Pending, next, said);
+    let actions =
+        delete(current.pods.iter().copied().filter(|pod| !is_kept(seen, &status, current.attempt, pod)));
+    Decision { actions, status, wake: None }
 }
 
 /// Leaves a node out for a while.
@@ -182,23 +182,34 @@ fn finish(seen: &Observed<'_>, current: &Current<'_>, mut status: JobStatus) -> 
 /// All is over: GPUs are given back at once; the chief, and the pod that failed first, stay for their logs.
 pub(super) fn tidy(seen: &Observed<'_>, current: &Current<'_>) -> Decision {
     let status = seen.status.clone();
-    let finished = status.finished.as_ref().map_or(seen.now, |time| time.0);
-    let ttl = SignedDuration::from_secs(i64::from(seen.job.spec.ttl_seconds_after_finished));
-    let left = ttl - seen.now.duration_since(finished);
+    let left = left(seen, &status);
+    let rest = current.pods.iter().copied().filter(|pod| !is_kept(seen, &status, current.attempt, pod));
+    let mut actions = delete(rest);
     if left <= SignedDuration::ZERO {
-        let everything = current.pods.iter().chain(&current.earlier).copied();
-        let mut actions = delete(everything);
         actions.push(Action::Sweep { attempts: current.attempt });
         return Decision { actions, status, wake: None };
     }
-    let is_kept = |pod: &OwnPod| {
-        let is_result = pod.is_chief && pod.attempt == current.attempt;
-        let is_culprit = status.failed_pod.as_deref() == Some(&pod.name);
-        let has_ended = pod.is_finished() || pod.is_chief && pod.ended.is_some();
-        has_ended && (is_result || is_culprit)
-    };
-    let rest = current.pods.iter().chain(&current.earlier).copied().filter(|pod| !is_kept(pod));
-    Decision { actions: delete(rest), wake: Some(left), status }
+    Decision { actions, wake: Some(left), status }
+}
+
+/// How long what is left of a job that is over is kept.
+fn left(seen: &Observed<'_>, status: &JobStatus) -> SignedDuration {
+    let finished = status.finished.as_ref().map_or(seen.now, |time| time.0);
+    let ttl = SignedDuration::from_secs(i64::from(seen.job.spec.ttl_seconds_after_finished));
+    ttl - seen.now.duration_since(finished)
+}
+
+/// Whether a pod that is not to go on stays for its logs. `attempt` is the job's current one.
+///
+/// While the job goes on, chiefs that have ended also stay because they are counted.
+pub(super) fn is_kept(seen: &Observed<'_>, status: &JobStatus, attempt: u32, pod: &OwnPod) -> bool {
+    let has_ended = pod.is_finished() || pod.is_chief && pod.ended.is_some();
+    if !status.phase.is_final() {
+        return pod.is_chief && has_ended;
+    }
+    let is_result = pod.is_chief && pod.attempt == attempt;
+    let is_culprit = status.failed_pod.as_deref() == Some(&pod.name);
+    has_ended && (is_result || is_culprit) && left(seen, status) > SignedDuration::ZERO
 }
 
 /// The pod that failed first, and how. The chief's own words count if it was the chief, or if a rank failed.

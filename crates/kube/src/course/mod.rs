@@ -9,10 +9,11 @@
 //!    └────────────────────┴──────────── all pods deleted ───────┴──────────────────────────┘
 //! ```
 //! `claim.rs` goes from waiting to a safe claim, `watching.rs` from there to running pods, `ending.rs` says what an end
-//! means and what is left to do then.
+//! means and what is left to do then, `setback.rs` what follows if the API server does not take an action.
 
 mod claim;
 mod ending;
+mod setback;
 #[cfg(test)]
 mod simulation;
 mod status;
@@ -20,12 +21,12 @@ mod status;
 mod tests;
 mod watching;
 
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
 
 use crate::cluster::{GangKey, Ledger, OwnPod};
 use crate::job::{Gang, Job, JobStatus, Phase, validate};
 
+pub(crate) use setback::{Kind as SetbackKind, Setback, answer};
 pub(crate) use status::Said;
 
 /// Everything that a decision depends on.
@@ -68,6 +69,13 @@ pub(crate) enum Action {
     DeletePod { pod: String, uid: String },
     /// Delete everything that is left of the job and of its sets up to this one.
     Sweep { attempts: u32 },
+}
+
+impl Action {
+    /// Whether it gives something back, and makes or changes nothing else.
+    pub(crate) fn frees(&self) -> bool {
+        matches!(self, Action::DeletePod { .. } | Action::Sweep { .. })
+    }
 }
 
 /// The job's current set of pods.
@@ -116,41 +124,47 @@ pub(crate) fn decide(seen: &Observed<'_>) -> Decision {
         let everything = current.pods.iter().chain(&current.earlier);
         return Decision { actions: delete(everything.copied()), status: seen.status.clone(), wake: None };
     }
+    let mut decision = next(seen, &current);
+    // A deletion that failed is made up for before anything else: what is left of earlier sets holds GPUs, perhaps those
+    // that the next one is to have.
+    let kept = |pod: &OwnPod| ending::is_kept(seen, &decision.status, current.attempt, pod);
+    let mut actions = delete(current.earlier.iter().copied().filter(|pod| !kept(pod)));
+    actions.append(&mut decision.actions);
+    decision.actions = actions;
+    decision
+}
+
+/// What to do about the job's current set.
+fn next(seen: &Observed<'_>, current: &Current<'_>) -> Decision {
     if seen.status.phase.is_final() {
-        return ending::tidy(seen, &current);
+        return ending::tidy(seen, current);
     }
     if let Err(problems) = validate(&seen.job.name, &seen.job.spec) {
-        return ending::give_up(seen, &current, Said::new("Invalid", problems.join("; ")));
+        return ending::give_up(seen, current, Said::new("Invalid", problems.join("; ")));
     }
     if seen.job.spec.suspend {
-        let mut decision = ending::release(seen, &current, Said::new("Suspended", "the job is suspended"));
+        let mut decision = ending::release(seen, current, Said::new("Suspended", "the job is suspended"));
         decision.status.phase = Phase::Suspended;
         decision.status.not_before = None;
         return decision;
     }
-    if let Some(decision) = ending::ended(seen, &current) {
+    if let Some(decision) = ending::ended(seen, current) {
         return decision;
     }
     let mut decision = match &current.gang {
-        None => claim::plan(seen, &current),
-        Some(gang) if current.pods.iter().all(|pod| pod.gated) => claim::secure(seen, &current, gang),
-        Some(gang) => watching::watch(seen, &current, gang),
+        None => claim::plan(seen, current),
+        Some(gang) if current.pods.iter().all(|pod| pod.gated) => claim::secure(seen, current, gang),
+        Some(gang) => watching::watch(seen, current, gang),
     };
     status::complete(&mut decision.status, seen);
     decision
 }
 
-/// The API server did not take an action: nothing is kept half, and another try is made later, unless that is useless.
-pub(crate) fn refused(seen: &Observed<'_>, said: Said, for_good: bool) -> Decision {
-    let current = Current::of(seen);
-    if for_good {
-        return ending::give_up(seen, &current, said);
-    }
-    let pause = SignedDuration::from_secs(10);
-    let mut decision = ending::release(seen, &current, said);
-    decision.status.not_before = seen.now.checked_add(pause).ok().map(Time);
-    decision.wake = Some(pause);
-    decision
+/// How long to wait before beginning anew: `first` seconds, twice as long each time after that, up to `longest`; not the
+/// same for two jobs, so that those who were in each other's way are not again.
+pub(crate) fn pause(seen: &Observed<'_>, first: f64, longest: f64) -> SignedDuration {
+    let wait = (first * f64::from(1u32 << seen.status.yields.min(16))).min(longest);
+    SignedDuration::from_secs_f64(wait * (0.5 + spread(&seen.job.root.uid, seen.status.yields)))
 }
 
 /// Deletes these pods, except those that are being deleted.
@@ -160,7 +174,7 @@ pub(crate) fn delete<'a>(pods: impl IntoIterator<Item = &'a OwnPod>) -> Vec<Acti
 }
 
 /// A number between 0 and 1 that differs from job to job and from try to try, so that those who collided do not again.
-pub(crate) fn spread(uid: &str, count: u32) -> f64 {
+fn spread(uid: &str, count: u32) -> f64 {
     // FNV: short, and the same on every machine.
     let bytes = uid.bytes().chain(count.to_le_bytes());
     let hash = bytes

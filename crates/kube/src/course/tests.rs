@@ -4,6 +4,7 @@
 //! done to the pods as JSON. What happens over time is in `simulation.rs`.
 
 use k8s_openapi::api::core::v1::{Node, Pod};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use serde_json::{Value, json};
 
 use super::*;

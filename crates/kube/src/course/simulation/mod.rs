@@ -1,0 +1,182 @@
+//! A whole cluster in memory, and managers that are killed after every single action.
+//!
+//! Pods are the real objects. A scheduler binds what is not gated, kubelets start what is bound, chiefs train for a while
+//! and end, deleted pods take their time (`world.rs`). Managers see the world as it was a while ago, except where they
+//! list (`manager.rs`). Each of their actions is a step of its own, between which anybody else's steps may come; after any
+//! of them a manager may be killed, which forgets what it did not write down. The API server may be busy or say no, and
+//! somebody else's pods may have the names that a job would give to its own.
+//!
+//! What must hold whatever happens: the scheduler is never let at more GPUs of a node than it has; every job ends well;
+//! nothing is left in the end but the chiefs that are kept for their logs.
+
+mod manager;
+mod world;
+
+use k8s_openapi::jiff::SignedDuration;
+
+use crate::job::{Phase, examples};
+use manager::Manager;
+use world::{Dice, Trouble, World};
+
+/// When managers are killed.
+#[derive(Clone, Copy, Debug)]
+enum Kills {
+    Never,
+    /// After each step with this chance.
+    OneIn(usize),
+    /// Once, after this many actions of theirs.
+    After(usize),
+}
+
+/// One story.
+#[derive(Clone, Debug)]
+struct Story {
+    nodes: &'static [u32],
+    jobs: &'static [u32],
+    seed: u64,
+    kills: Kills,
+    /// Whether managers write their status down.
+    writes: bool,
+    trouble: Trouble,
+    /// Pods of somebody else's that are there from the beginning.
+    strangers: &'static [&'static str],
+}
+
+impl Default for Story {
+    fn default() -> Story {
+        Story {
+            nodes: &[5, 3, 2],
+            jobs: &[6],
+            seed: 1,
+            kills: Kills::Never,
+            writes: false,
+            trouble: Trouble::default(),
+            strangers: &[],
+        }
+    }
+}
+
+impl Story {
+    /// Runs the jobs until all have ended; returns how often managers acted.
+    fn run(&self) -> usize {
+        let mut acts = 0;
+        let mut dice = Dice::new(self.seed);
+        let mut world = World::new(self.nodes, self.seed);
+        world.trouble = self.trouble;
+        self.strangers.iter().for_each(|name| world.add_stranger(name));
+        let jobs = self.jobs.iter().enumerate();
+        let mut managers: Vec<Manager> = jobs
+            .map(|(index, gpus)| Manager::new(examples::job(&format!("job-{index}"), *gpus), self.writes))
+            .collect();
+        for _ in 0..400_000 {
+            match dice.below(10) {
+                0..=4 => {
+                    let chosen = dice.below(managers.len());
+                    let acted = managers[chosen].step(&mut world);
+                    acts += usize::from(acted);
+                    let is_killed = match self.kills {
+                        Kills::Never => false,
+                        Kills::OneIn(chance) => dice.one_in(chance),
+                        Kills::After(count) => acted && count == acts,
+                    };
+                    if is_killed {
+                        managers[chosen].is_killed();
+                    }
+                }
+                5..=6 => world.go_on(&mut dice),
+                7..=8 => world.look(),
+                _ => world.wait(SignedDuration::from_millis(150)),
+            }
+            if managers.iter().all(|manager| manager.done) {
+                break;
+            }
+        }
+        for manager in &managers {
+            let about = (&manager.job.name, &manager.status.phase, &manager.status.message);
+            let pods: Vec<&String> = world.pods.keys().collect();
+            assert_eq!(manager.status.phase, Phase::Succeeded, "{about:?} {pods:?} {self:?}");
+        }
+        self.settle(&mut world, &mut managers, &mut dice);
+        acts
+    }
+
+    /// Lets everything come to rest, and looks at what is left.
+    fn settle(&self, world: &mut World, managers: &mut [Manager], dice: &mut Dice) {
+        for _ in 0..600 {
+            world.wait(SignedDuration::from_millis(500));
+            world.look();
+            (0..20).for_each(|_| world.go_on(dice));
+            for manager in managers.iter_mut() {
+                (0..4).for_each(|_| drop(manager.step(world)));
+            }
+        }
+        for own in world.ours() {
+            assert!(own.is_chief && own.is_finished(), "{} is left: {self:?}", own.name);
+        }
+        for name in self.strangers {
+            assert!(world.pods.contains_key(*name), "{name} was not to be touched: {self:?}");
+        }
+    }
+}
+
+#[test]
+fn one_job_runs_and_gives_everything_back() {
+    Story::default().run();
+}
+
+#[test]
+fn a_manager_may_be_killed_after_any_action() {
+    for writes in [false, true] {
+        let story = Story { writes, ..Story::default() };
+        for step in 1..=story.run() {
+            Story { kills: Kills::After(step), ..story.clone() }.run();
+        }
+    }
+}
+
+#[test]
+fn a_manager_may_be_killed_again_and_again() {
+    for seed in 0..40 {
+        Story { seed, kills: Kills::OneIn(4), writes: seed % 2 == 0, ..Story::default() }.run();
+    }
+}
+
+#[test]
+fn jobs_that_want_the_same_gpus_take_turns() {
+    for seed in 0..40 {
+        Story { seed, jobs: &[6, 7, 4], ..Story::default() }.run();
+    }
+}
+
+#[test]
+fn they_do_so_even_if_their_managers_are_killed() {
+    for seed in 100..140 {
+        let (nodes, jobs) = (&[4, 4, 4], &[6, 7, 4, 12, 1]);
+        Story { seed, nodes, jobs, kills: Kills::OneIn(12), writes: seed % 2 == 0, ..Story::default() }.run();
+    }
+}
+
+#[test]
+fn names_that_others_have_are_gone_around() {
+    for seed in 0..10 {
+        let strangers = &["job-0-chief", "job-0-worker-0-r1"];
+        Story { seed, strangers, kills: Kills::OneIn(30), writes: true, ..Story::default() }.run();
+    }
+}
+
+#[test]
+fn deletions_that_fail_are_made_up_for() {
+    for seed in 0..20 {
+        let trouble = Trouble { busy: 3, quota: 4, forbids: false };
+        let writes = seed % 2 == 0;
+        Story { seed, jobs: &[6, 7], trouble, writes, kills: Kills::OneIn(20), ..Story::default() }.run();
+    }
+}
+
+#[test]
+fn not_to_be_allowed_to_delete_for_a_while_costs_no_job_its_success() {
+    for seed in 0..20 {
+        let trouble = Trouble { busy: 0, quota: 6, forbids: true };
+        Story { seed, jobs: &[6, 7], trouble, writes: seed % 2 == 0, ..Story::default() }.run();
+    }
+}
