@@ -221,6 +221,16 @@ impl Hands {
                 let params = only(uid);
                 gone(patiently(&doing, || pods.delete(pod, &params)).await).map(|()| None)
             }
+            Action::EndPod { pod, uid, why } => {
+                let doing = format!("end pod {pod}");
+                // The kubelet ends what has been active for longer than this, and leaves it where it is.
+                let patch = json!({
+                    "metadata": {"uid": uid, "annotations": {(names::ENDED): why}},
+                    "spec": {"activeDeadlineSeconds": 1},
+                });
+                let (patch, params) = (Patch::Strategic(patch), PatchParams::default());
+                patiently(&doing, || pods.patch(pod, &params, &patch)).await.map(Some)
+            }
             Action::Support { .. } | Action::WritePlan { .. } | Action::List | Action::Sweep { .. } => {
                 Ok(None)
             }

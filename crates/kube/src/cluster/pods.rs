@@ -64,6 +64,8 @@ pub(crate) struct OwnPod {
     /// What the scheduler says about a pod that it cannot place.
     pub(crate) unschedulable: Option<String>,
     pub(crate) terminating: bool,
+    /// Why it was told to end before its time, if it was.
+    pub(crate) told_to_end: Option<String>,
     pub(crate) phase: PodPhase,
     /// Why a container waits, such as `ImagePullBackOff`, and in whose words.
     pub(crate) waiting: Option<(String, String)>,
@@ -93,6 +95,8 @@ pub(crate) struct Ended {
     pub(crate) message: String,
     /// Taken away by the cluster, and not ended by itself.
     pub(crate) disrupted: bool,
+    /// Ended by its manager, when the job was given up.
+    pub(crate) given_up: bool,
 }
 
 impl PodEntry {
@@ -177,6 +181,7 @@ impl OwnPod {
             bound: spec.node_name.as_ref().is_some_and(|node| !node.is_empty()),
             unschedulable,
             terminating: pod.metadata.deletion_timestamp.is_some(),
+            told_to_end: note(names::ENDED).cloned(),
             phase: phase(pod),
             waiting: waiting(pod),
             pulled: train.is_some_and(|one| !one.image_id.is_empty()),
@@ -248,7 +253,15 @@ fn ended(pod: &Pod, train: Option<&ContainerStatus>) -> Option<Ended> {
     if terminated.is_none() && !is_failed {
         return None;
     }
-    let pod_reason = status.reason.clone().unwrap_or_default();
+    let note = pod.metadata.annotations.as_ref().and_then(|notes| notes.get(names::ENDED));
+    // What was told to end shows that as a deadline. It says nothing about a training that had ended before.
+    let is_told = status.reason.as_deref() == Some("DeadlineExceeded");
+    let pod_reason = match note.filter(|_| is_told) {
+        Some(why) if why == names::DONE => String::new(),
+        Some(why) => why.clone(),
+        None => status.reason.clone().unwrap_or_default(),
+    };
+    let given_up = is_told && note.is_none_or(|why| why != names::DONE);
     let reason = match terminated.and_then(|ended| ended.reason.clone()) {
         Some(reason) if pod_reason.is_empty() => reason,
         _ if !pod_reason.is_empty() => pod_reason,
@@ -261,6 +274,7 @@ fn ended(pod: &Pod, train: Option<&ContainerStatus>) -> Option<Ended> {
     Some(Ended {
         at: terminated.and_then(|ended| ended.finished_at.as_ref()).map(|time| time.0),
         exit_code: terminated.map(|ended| ended.exit_code),
+        given_up,
         disrupted: disruption.is_some()
             || matches!(
                 reason.as_str(),

@@ -1,21 +1,27 @@
 //! What an end means: success, another attempt, or failure; and what is left to do when all is over.
 //!
-//! The chief's result decides. A pod that failed before the chief did is what the message is about, since the chief then
-//! only tells of ranks that it lost.
+//! The result of the chief's training decides, whatever other containers its pod may have. A pod that failed before the
+//! chief did is what the message is about, since the chief then only tells of ranks that it lost.
+//!
+//! Pods whose logs are worth keeping are not deleted but end: a pod that has ended holds no GPU.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
 
 use super::status::{Said, told};
-use super::{Action, Current, Decision, Observed, delete};
+use super::{Action, Current, Decision, Observed};
 use crate::cluster::{OwnPod, PodPhase};
-use crate::job::{Avoided, JobStatus, Phase};
+use crate::job::{Avoided, JobStatus, Phase, names};
 
 /// How long the chief may take to end by itself after a worker did; it knows best what happened.
 const CHIEF_PATIENCE: SignedDuration = SignedDuration::from_secs(30);
 /// The time before the second attempt; twice as long each time after that.
 const FIRST_RETRY: i64 = 5;
 const LONGEST_RETRY: i64 = 300;
+/// How long a pod's other containers may go on after its training has ended.
+const OTHERS_PATIENCE: SignedDuration = SignedDuration::from_secs(5);
+/// How long a pod that was told to end may take until it is deleted after all, and its logs with it.
+const END_PATIENCE: SignedDuration = SignedDuration::from_secs(90);
 /// How long a node on which a job was lost is left out.
 const AVOID: SignedDuration = SignedDuration::from_secs(300);
 
@@ -57,14 +63,14 @@ pub(super) fn ended(seen: &Observed<'_>, current: &Current<'_>) -> Option<Decisi
     if let Some(chief) = chief {
         let code = chief.ended.as_ref().and_then(|ended| ended.exit_code);
         match chief.phase {
+            PodPhase::Pending => {}
+            // The container says it a moment before the pod does, and another container may never end.
+            _ if code == Some(0) => return Some(success(seen, current)),
             PodPhase::Succeeded => return Some(success(seen, current)),
-            // The container says it a moment before the pod does.
-            PodPhase::Running if code == Some(0) => return Some(success(seen, current)),
-            PodPhase::Failed => return Some(fail(seen, current, first_failure(current, chief))),
-            PodPhase::Running if code.is_some() => {
+            PodPhase::Running if code.is_none() => {}
+            PodPhase::Running | PodPhase::Failed => {
                 return Some(fail(seen, current, first_failure(current, chief)));
             }
-            _ => {}
         }
     }
     // From here on only of sets that the scheduler was let at.
@@ -141,7 +147,7 @@ pub(super) fn fail(seen: &Observed<'_>, current: &Current<'_>, failure: Failure)
     decision.status.failed_pod = failure.pod;
     let wait = SignedDuration::from_secs(wait);
     decision.status.not_before = seen.now.checked_add(wait).ok().map(Time);
-    decision.wake = Some(wait);
+    decision.wake = super::sooner(decision.wake, Some(wait));
     if let Some(node) = failure.node {
         let until = seen.now.checked_add(AVOID).unwrap_or(seen.now);
         avoid(&mut decision.status, &node, until, &failure.said.reason);
@@ -159,9 +165,8 @@ pub(super) fn give_up(seen: &Observed<'_>, current: &Current<'_>, said: Said) ->
 pub(super) fn release(seen: &Observed<'_>, current: &Current<'_>, said: Said) -> Decision {
     let next = if current.pods.is_empty() { current.attempt } else { current.attempt + 1 };
     let status = told(seen, Phase::Pending, next, said);
-    let actions =
-        delete(current.pods.iter().copied().filter(|pod| !is_kept(seen, &status, current.attempt, pod)));
-    Decision { actions, status, wake: None }
+    let (actions, wake) = put_away(seen, &status, current.attempt, &current.pods);
+    Decision { actions, status, wake }
 }
 
 /// Leaves a node out for a while.
@@ -182,14 +187,13 @@ fn finish(seen: &Observed<'_>, current: &Current<'_>, mut status: JobStatus) -> 
 /// All is over: GPUs are given back at once; the chief, and the pod that failed first, stay for their logs.
 pub(super) fn tidy(seen: &Observed<'_>, current: &Current<'_>) -> Decision {
     let status = seen.status.clone();
+    let (mut actions, wake) = put_away(seen, &status, current.attempt, &current.pods);
     let left = left(seen, &status);
-    let rest = current.pods.iter().copied().filter(|pod| !is_kept(seen, &status, current.attempt, pod));
-    let mut actions = delete(rest);
     if left <= SignedDuration::ZERO {
         actions.push(Action::Sweep { attempts: current.attempt });
-        return Decision { actions, status, wake: None };
+        return Decision { actions, status, wake };
     }
-    Decision { actions, wake: Some(left), status }
+    Decision { actions, wake: super::sooner(wake, Some(left)), status }
 }
 
 /// How long what is left of a job that is over is kept.
@@ -199,17 +203,56 @@ fn left(seen: &Observed<'_>, status: &JobStatus) -> SignedDuration {
     ttl - seen.now.duration_since(finished)
 }
 
-/// Whether a pod that is not to go on stays for its logs. `attempt` is the job's current one.
+/// What becomes of pods that are not to go on, and when to look again. Those with logs worth keeping end, all others are
+/// deleted. `attempt` is the job's current one.
+pub(super) fn put_away(
+    seen: &Observed<'_>,
+    status: &JobStatus,
+    attempt: u32,
+    pods: &[&OwnPod],
+) -> (Vec<Action>, Option<SignedDuration>) {
+    let (mut deleted, mut ended, mut wake) = (Vec::new(), Vec::new(), None);
+    for pod in pods.iter().filter(|pod| !pod.terminating) {
+        if !is_kept(seen, status, attempt, pod) {
+            deleted.push(Action::DeletePod { pod: pod.name.clone(), uid: pod.ticket.uid.clone() });
+            continue;
+        }
+        if pod.is_finished() {
+            continue;
+        }
+        let is_over = pod.ended.is_some();
+        let since = pod.ended.as_ref().and_then(|ended| ended.at);
+        let since = since.or(status.finished.as_ref().map(|time| time.0)).unwrap_or(seen.now);
+        let waited = seen.now.duration_since(since);
+        let patience = if is_over { OTHERS_PATIENCE } else { SignedDuration::ZERO };
+        if waited >= END_PATIENCE {
+            deleted.push(Action::DeletePod { pod: pod.name.clone(), uid: pod.ticket.uid.clone() });
+        } else if waited < patience {
+            wake = super::sooner(wake, Some(patience - waited));
+        } else {
+            if pod.told_to_end.is_none() {
+                let why = if is_over { names::DONE } else { &status.reason };
+                let (name, uid) = (pod.name.clone(), pod.ticket.uid.clone());
+                ended.push(Action::EndPod { pod: name, uid, why: why.to_owned() });
+            }
+            wake = super::sooner(wake, Some(END_PATIENCE - waited));
+        }
+    }
+    deleted.append(&mut ended);
+    (deleted, wake)
+}
+
+/// Whether a pod that is not to go on stays for its logs.
 ///
 /// While the job goes on, chiefs that have ended also stay because they are counted.
-pub(super) fn is_kept(seen: &Observed<'_>, status: &JobStatus, attempt: u32, pod: &OwnPod) -> bool {
-    let has_ended = pod.is_finished() || pod.is_chief && pod.ended.is_some();
+fn is_kept(seen: &Observed<'_>, status: &JobStatus, attempt: u32, pod: &OwnPod) -> bool {
     if !status.phase.is_final() {
-        return pod.is_chief && has_ended;
+        return pod.is_chief && (pod.is_finished() || pod.ended.is_some());
     }
     let is_result = pod.is_chief && pod.attempt == attempt;
     let is_culprit = status.failed_pod.as_deref() == Some(&pod.name);
-    has_ended && (is_result || is_culprit) && left(seen, status) > SignedDuration::ZERO
+    let has_logs = pod.started.is_some() || pod.is_finished();
+    has_logs && (is_result || is_culprit) && left(seen, status) > SignedDuration::ZERO
 }
 
 /// The pod that failed first, and how. The chief's own words count if it was the chief, or if a rank failed.
@@ -226,6 +269,8 @@ fn first_failure(current: &Current<'_>, chief: &OwnPod) -> Failure {
     let first = workers.min_by_key(|pod| at(pod)).copied().unwrap_or(chief);
     let mut failure = Failure::of(first, describe(first));
     failure.exit_code = chief.ended.as_ref().and_then(|ended| ended.exit_code).or(failure.exit_code);
+    // A manager that was killed after it had ended the chief had no other attempt in mind.
+    failure.for_good = chief.ended.as_ref().is_some_and(|ended| ended.given_up);
     failure
 }
 
@@ -240,6 +285,7 @@ fn describe(pod: &OwnPod) -> Said {
         }
         "Evicted" => format!("{name} was evicted from {node}: {}", ended.message),
         "DeadlineExceeded" => format!("{name} on {node} took longer than its deadline"),
+        _ if ended.given_up => format!("{name} on {node} was ended ({})", ended.reason),
         _ if ended.disrupted => format!("{name} was taken off {node} ({}): {}", ended.reason, ended.message),
         _ => match ended.exit_code {
             Some(code) => format!("{name} on {node} ended with status {code}"),

@@ -67,6 +67,8 @@ pub(crate) enum Action {
     Ungate { pod: String, uid: String },
     /// Delete a pod, with its usual grace.
     DeletePod { pod: String, uid: String },
+    /// Have a pod end, with its usual grace; it stays, with its logs.
+    EndPod { pod: String, uid: String, why: String },
     /// Delete everything that is left of the job and of its sets up to this one.
     Sweep { attempts: u32 },
 }
@@ -74,7 +76,7 @@ pub(crate) enum Action {
 impl Action {
     /// Whether it gives something back, and makes or changes nothing else.
     pub(crate) fn frees(&self) -> bool {
-        matches!(self, Action::DeletePod { .. } | Action::Sweep { .. })
+        matches!(self, Action::DeletePod { .. } | Action::EndPod { .. } | Action::Sweep { .. })
     }
 }
 
@@ -127,11 +129,14 @@ pub(crate) fn decide(seen: &Observed<'_>) -> Decision {
     let mut decision = next(seen, &current);
     // A deletion that failed is made up for before anything else: what is left of earlier sets holds GPUs, perhaps those
     // that the next one is to have.
-    let kept = |pod: &OwnPod| ending::is_kept(seen, &decision.status, current.attempt, pod);
-    let mut actions = delete(current.earlier.iter().copied().filter(|pod| !kept(pod)));
+    let (mut actions, wake) = ending::put_away(seen, &decision.status, current.attempt, &current.earlier);
     actions.append(&mut decision.actions);
-    decision.actions = actions;
-    decision
+    Decision { actions, wake: sooner(decision.wake, wake), ..decision }
+}
+
+/// Of two times to wake up the first.
+fn sooner(one: Option<SignedDuration>, other: Option<SignedDuration>) -> Option<SignedDuration> {
+    one.into_iter().chain(other).min()
 }
 
 /// What to do about the job's current set.

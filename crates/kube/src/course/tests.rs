@@ -125,6 +125,7 @@ fn words(decision: &Decision) -> Vec<String> {
         Action::List => "list".to_owned(),
         Action::Ungate { pod, .. } => format!("ungate {pod}"),
         Action::DeletePod { pod, .. } => format!("delete {pod}"),
+        Action::EndPod { pod, .. } => format!("end {pod}"),
         Action::Sweep { .. } => "sweep".to_owned(),
     };
     decision.actions.iter().map(word).collect()
@@ -250,6 +251,36 @@ fn the_chief_decides_and_stays_for_its_logs() {
 }
 
 #[test]
+fn a_container_that_does_not_end_keeps_neither_the_result_nor_the_gpus() {
+    for (code, retries, phase) in [(0, 0, Phase::Succeeded), (7, 0, Phase::Failed), (7, 1, Phase::Pending)] {
+        let mut case = Case::with(Set::Running);
+        case.job.spec.retries = retries;
+        case.pods.truncate(1);
+        case.pods[0]["status"] = ended(code, "Completed", 20);
+        case.pods[0]["status"]["phase"] = json!("Running");
+        case.now = at(21);
+        let decision = case.decide();
+        assert_eq!((decision.status.phase, words(&decision)), (phase, vec![]));
+        assert_eq!(decision.wake, Some(SignedDuration::from_secs(4)));
+        // Usually the pod ends now. If not, it is ended, and keeps its logs.
+        case.status = decision.status;
+        case.now = at(25);
+        assert_eq!(words(&case.decide()), ["end mnist-chief"]);
+        case.pods[0]["metadata"]["annotations"]["ronde.dev/ended"] = json!("done");
+        assert_eq!(words(&case.decide()), Vec::<String>::new());
+        // A kubelet that does not do it in time leaves no other way.
+        case.now = at(120);
+        assert_eq!(words(&case.decide())[0], "delete mnist-chief");
+        // To a manager that knows nothing it is the training that counts.
+        case.status = JobStatus::default();
+        case.pods[0]["status"] = ended(code, "Completed", 20);
+        case.pods[0]["status"]["phase"] = json!("Failed");
+        case.pods[0]["status"]["reason"] = json!("DeadlineExceeded");
+        assert_eq!(case.decide().status.phase, phase);
+    }
+}
+
+#[test]
 fn a_failure_ends_the_job_with_the_status_of_the_training() {
     let mut case = Case::with(Set::Running);
     case.pods[0]["status"] = ended(7, "Error", 20);
@@ -310,7 +341,7 @@ fn a_lost_node_and_a_deleted_pod_end_the_attempt_at_once() {
     assert_eq!(decision.status.avoid[0].node, "node-1");
     let mut case = Case::with(Set::Running);
     case.pods.remove(1);
-    let decision = expect(&case, &["delete mnist-chief"], Phase::Failed, "PodDeleted");
+    let decision = expect(&case, &["end mnist-chief"], Phase::Failed, "PodDeleted");
     assert!(decision.status.message.contains("mnist-worker-0"), "{}", decision.status.message);
 }
 
@@ -320,7 +351,18 @@ fn deadline_suspension_and_deletion_give_everything_back() {
     case.job.spec.deadline_seconds = Some(10);
     assert_eq!(case.decide().wake, Some(SignedDuration::from_secs(9)));
     case.now = at(14);
-    expect(&case, &BOTH_DELETED, Phase::Failed, "DeadlineExceeded");
+    // The chief's logs are worth keeping.
+    let decision =
+        expect(&case, &["delete mnist-worker-0", "end mnist-chief"], Phase::Failed, "DeadlineExceeded");
+    // A manager that knows nothing of it sees what was meant, and makes no other attempt.
+    case.job.spec.retries = 3;
+    case.status = JobStatus::default();
+    case.pods.truncate(1);
+    case.pods[0]["metadata"]["annotations"]["ronde.dev/ended"] = json!(decision.status.reason);
+    case.pods[0]["status"] = ended(137, "Error", 15);
+    case.pods[0]["status"]["reason"] = json!("DeadlineExceeded");
+    let decision = expect(&case, &[], Phase::Failed, "DeadlineExceeded");
+    assert!(decision.status.message.contains("deadline"), "{}", decision.status.message);
     let mut case = Case::with(Set::Running);
     case.job.spec.suspend = true;
     expect(&case, &BOTH_DELETED, Phase::Suspended, "Suspended");

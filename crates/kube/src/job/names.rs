@@ -20,6 +20,10 @@ pub(crate) const ROOT: &str = "ronde.dev/root";
 pub(crate) const CLAIM: &str = "ronde.dev/claim";
 /// When the scheduler was let at the pod.
 pub(crate) const PLACED: &str = "ronde.dev/placed";
+/// Why a pod was ended before its time: the job's reason, or [`DONE`].
+pub(crate) const ENDED: &str = "ronde.dev/ended";
+/// The value of [`ENDED`] if the pod's training had ended, and other containers had not.
+pub(crate) const DONE: &str = "done";
 /// How long the job is kept when it has ended, in seconds.
 pub(crate) const TTL: &str = "ronde.dev/ttl";
 /// Keeps the scheduler off a pod until its set's claim is safe.

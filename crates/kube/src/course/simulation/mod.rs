@@ -38,6 +38,8 @@ struct Story {
     /// Whether managers write their status down.
     writes: bool,
     trouble: Trouble,
+    /// Whether chiefs have a container that does not end by itself.
+    sidecars: bool,
     /// Pods of somebody else's that are there from the beginning.
     strangers: &'static [&'static str],
 }
@@ -51,6 +53,7 @@ impl Default for Story {
             kills: Kills::Never,
             writes: false,
             trouble: Trouble::default(),
+            sidecars: false,
             strangers: &[],
         }
     }
@@ -63,6 +66,7 @@ impl Story {
         let mut dice = Dice::new(self.seed);
         let mut world = World::new(self.nodes, self.seed);
         world.trouble = self.trouble;
+        world.has_sidecars = self.sidecars;
         self.strangers.iter().for_each(|name| world.add_stranger(name));
         let jobs = self.jobs.iter().enumerate();
         let mut managers: Vec<Manager> = jobs
@@ -102,12 +106,14 @@ impl Story {
 
     /// Lets everything come to rest, and looks at what is left.
     fn settle(&self, world: &mut World, managers: &mut [Manager], dice: &mut Dice) {
-        for _ in 0..600 {
-            world.wait(SignedDuration::from_millis(500));
+        for _ in 0..80 {
+            world.wait(SignedDuration::from_secs(2));
             world.look();
-            (0..20).for_each(|_| world.go_on(dice));
+            (0..8).for_each(|_| world.go_on(dice));
             for manager in managers.iter_mut() {
-                (0..4).for_each(|_| drop(manager.step(world)));
+                for _ in 0..3 {
+                    manager.step(world);
+                }
             }
         }
         for own in world.ours() {
@@ -178,5 +184,14 @@ fn not_to_be_allowed_to_delete_for_a_while_costs_no_job_its_success() {
     for seed in 0..20 {
         let trouble = Trouble { busy: 0, quota: 6, forbids: true };
         Story { seed, jobs: &[6, 7], trouble, writes: seed % 2 == 0, ..Story::default() }.run();
+    }
+}
+
+#[test]
+fn a_container_that_never_ends_keeps_no_gpu() {
+    for seed in 0..10 {
+        let writes = seed % 2 == 0;
+        Story { seed, jobs: &[6, 7], sidecars: true, writes, kills: Kills::OneIn(12), ..Story::default() }
+            .run();
     }
 }

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use k8s_openapi::api::core::v1::{Node, Pod, PodCondition};
+use k8s_openapi::api::core::v1::{Node, Pod, PodCondition, PodStatus};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
 use serde_json::json;
@@ -57,6 +57,8 @@ pub(super) enum Answer {
 pub(super) struct World {
     pub(super) now: Timestamp,
     pub(super) trouble: Trouble,
+    /// Whether chiefs have a container that does not end by itself.
+    pub(super) has_sidecars: bool,
     pub(super) written: u64,
     pub(super) nodes: Vec<Node>,
     pub(super) pods: BTreeMap<String, Pod>,
@@ -81,6 +83,7 @@ impl World {
         World {
             now: "2026-01-01T00:00:00Z".parse().expect("a time"),
             trouble: Trouble::default(),
+            has_sidecars: false,
             written: 0,
             nodes: gpus.iter().enumerate().map(node).collect(),
             pods: BTreeMap::new(),
@@ -96,7 +99,8 @@ impl World {
 
     /// Somebody else's pod, which holds nothing but a name.
     pub(super) fn add_stranger(&mut self, name: &str) {
-        let pod = json!({"metadata": {"name": name, "uid": format!("theirs-{name}")}, "spec": {"containers": []}});
+        let pod =
+            json!({"metadata": {"name": name, "uid": format!("theirs-{name}")}, "spec": {"containers": []}});
         self.write(serde_json::from_value(pod).expect("a pod"));
     }
 
@@ -184,6 +188,16 @@ impl World {
                     self.write(found);
                 }
             }
+            Action::EndPod { pod, uid, why } => {
+                let mut found = self.find(pod, uid).ok_or(Answer::Gone)?;
+                found
+                    .metadata
+                    .annotations
+                    .get_or_insert_default()
+                    .insert(names::ENDED.to_owned(), why.clone());
+                self.write(found);
+                return Ok(self.pods.get(pod).cloned());
+            }
             Action::Support { .. } | Action::WritePlan { .. } | Action::List | Action::Sweep { .. } => {}
         }
         Ok(None)
@@ -233,6 +247,11 @@ impl World {
                 found.status.get_or_insert_default().conditions = Some(vec![condition]);
             }
             self.write(found);
+        } else if own.bound && !own.is_finished() && own.told_to_end.is_some() {
+            let code = own.ended.as_ref().and_then(|ended| ended.exit_code).unwrap_or(143);
+            found.status = Some(self.ended(&own, "Failed", code));
+            found.status.get_or_insert_default().reason = Some("DeadlineExceeded".to_owned());
+            self.write(found);
         } else if own.bound && own.started.is_none() {
             let state = json!({"phase": "Running", "containerStatuses": [{
                 "name": "train", "image": "", "imageID": "x", "ready": true, "restartCount": 0,
@@ -257,16 +276,25 @@ impl World {
             true => {
                 lasted >= TRAINING && set.len() == expected && set.iter().all(|other| other.started.is_some())
             }
-            false => set.iter().any(|other| other.is_chief && other.is_finished()) || lasted > 120,
+            false => set.iter().any(|other| other.is_chief && other.ended.is_some()) || lasted > 120,
         };
-        if is_over {
-            let state = json!({"phase": "Succeeded", "containerStatuses": [{
-                "name": "train", "image": "", "imageID": "x", "ready": false, "restartCount": 0,
-                "state": {"terminated": {"exitCode": 0, "startedAt": own.started, "finishedAt": self.now}},
-            }]});
-            found.status = serde_json::from_value(state).expect("a status");
+        if is_over && own.ended.is_none() {
+            // Another container of the chief's goes on.
+            let goes_on = own.is_chief && self.has_sidecars;
+            let phase = if goes_on { "Running" } else { "Succeeded" };
+            found.status = Some(self.ended(own, phase, 0));
             self.write(found);
         }
+    }
+
+    /// The status of a pod whose training has ended, now if not before.
+    fn ended(&self, own: &OwnPod, phase: &str, code: i32) -> PodStatus {
+        let finished = own.ended.as_ref().and_then(|ended| ended.at).unwrap_or(self.now);
+        let state = json!({"phase": phase, "containerStatuses": [{
+            "name": "train", "image": "", "imageID": "x", "ready": false, "restartCount": 0,
+            "state": {"terminated": {"exitCode": code, "startedAt": own.started, "finishedAt": finished}},
+        }]});
+        serde_json::from_value(state).expect("a status")
     }
 }
 
