@@ -76,7 +76,12 @@ impl JsonSchema for Amount {
     }
 
     fn json_schema(_: &mut SchemaGenerator) -> Schema {
-        json_schema!({"x-kubernetes-int-or-string": true})
+        json_schema!({
+            "x-kubernetes-int-or-string": true,
+            "minimum": 0,
+            "maxLength": 40,
+            "pattern": r"^ *([0-9]+\.?[0-9]*|\.[0-9]+)([numkMGTPE]|[KMGTPE]i|[eE][+-]?[0-9]+)? *$",
+        })
     }
 }
 

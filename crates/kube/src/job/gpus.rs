@@ -33,6 +33,9 @@ pub enum BadGpus {
 }
 
 impl Gpus {
+    /// The fewest that a job can have.
+    pub(crate) const ONE: Gpus = Gpus { min: 1, max: 1 };
+
     /// Exactly this many.
     pub fn exactly(count: u32) -> Result<Gpus, BadGpus> {
         Gpus::between(count, count)
@@ -117,9 +120,16 @@ impl JsonSchema for Gpus {
     fn json_schema(_: &mut SchemaGenerator) -> Schema {
         json_schema!({
             "x-kubernetes-int-or-string": true,
-            // The first is for numbers, the second for text; the controller would not even see a job that it cannot read.
+            // The first two are for numbers, the others for text.
             "minimum": 1,
-            "pattern": r"^ *[0-9]*[1-9][0-9]* *(\.\. *[0-9]*[1-9][0-9]* *)?$",
+            "maximum": ronde_placement::MOST_GPUS,
+            "maxLength": 40,
+            "pattern": r"^ *0*[1-9][0-9]{0,5} *(\.\. *0*[1-9][0-9]{0,5} *)?$",
+            "x-kubernetes-validations": [{
+                "rule": "!string(self).contains('..') || \
+                         int(string(self).split('..')[0].trim()) <= int(string(self).split('..')[1].trim())",
+                "message": "the fewest come first, as in 4..8",
+            }],
             "description": "How many GPUs: a number, or the fewest and the most, as in \"4..8\"",
         })
     }

@@ -1,6 +1,6 @@
 //! A job, and everything that is made for it.
 //!
-//! `spec.rs` says what a job is, `validate.rs` what is wrong with one. A plan becomes a `Gang`: the pods that start and
+//! `spec.rs` says what a job is, `read.rs` reads one whatever is in it, `validate.rs` says what is wrong with one. A plan becomes a `Gang`: the pods that start and
 //! end together. From there on one file makes one kind of object: `service.rs`, `secret.rs`, `plan_map.rs`, `pod.rs`
 //! (with `merge.rs`, which lays a user's template under it), `files.rs`. Nothing here speaks to a cluster.
 
@@ -12,6 +12,7 @@ mod merge;
 pub(crate) mod names;
 mod plan_map;
 mod pod;
+mod read;
 mod request;
 mod secret;
 mod service;
@@ -30,6 +31,7 @@ pub use gpus::{BadGpus, Gpus};
 pub use names::{Role, check as check_name, invent as invent_name};
 pub(crate) use plan_map::plan_map;
 pub(crate) use pod::pod;
+pub(crate) use read::{read_spec, read_status};
 pub(crate) use request::request;
 pub use request::request_now;
 pub(crate) use secret::secret;

@@ -2,6 +2,9 @@
 //!
 //! There is one description for both, so that whatever runs from a laptop runs from a manifest. Everything that a field
 //! cannot say goes into `template`, a whole pod template that lies under what is made here.
+//!
+//! The schema says as much as it can of what makes sense, so that `kubectl apply` refuses the rest at once. What it lets
+//! pass and cannot be read all the same does not hide the job: `read.rs` reads field by field.
 
 use std::collections::BTreeMap;
 
@@ -14,6 +17,9 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use super::{Amount, Gpus};
+
+/// The largest number of a field: what fits into 32 bits with a sign, as Kubernetes has it for its own.
+const LARGEST: i32 = i32::MAX;
 
 /// The resource that GPUs are counted by, unless a job says otherwise.
 pub const GPU: &str = "nvidia.com/gpu";
@@ -30,6 +36,9 @@ pub const GPU: &str = "nvidia.com/gpu";
     namespaced,
     status = "JobStatus",
     derive = "PartialEq",
+    validation = Rule::new("self.metadata.name.matches('^[a-z]([-a-z0-9]{0,38}[a-z0-9])?$')").message(
+        "a job's name has at most 40 small letters, digits and dashes, with a letter in front"
+    ),
     printcolumn = r#"{"name":"GPUs","type":"string","jsonPath":".status.gpus"}"#,
     printcolumn = r#"{"name":"Phase","type":"string","jsonPath":".status.phase"}"#,
     printcolumn = r#"{"name":"Nodes","type":"string","jsonPath":".status.nodes"}"#,
@@ -41,11 +50,14 @@ pub struct RondeJobSpec {
     /// How many GPUs: a number, or the fewest and the most, as in "4..8".
     pub gpus: Gpus,
     /// The image that the ranks run in. It needs Python and the framework, nothing of Ronde.
+    #[schemars(length(min = 1))]
     pub image: String,
     /// The program each rank runs, and its arguments.
+    #[schemars(length(min = 1))]
     pub command: Vec<String>,
     /// The resource that GPUs are counted by.
     #[serde(default = "default_resource")]
+    #[schemars(extend("pattern" = r"^[^/]*\.[^/]*/[^/]+$"))]
     pub resource: String,
     /// Only nodes whose GPUs are this product (label nvidia.com/gpu.product).
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -59,6 +71,7 @@ pub struct RondeJobSpec {
     pub topology: Option<Topology>,
     /// The most GPUs to take of one node.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 1, max = LARGEST))]
     pub max_gpus_per_node: Option<u32>,
     /// CPUs for each GPU.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -92,21 +105,25 @@ pub struct RondeJobSpec {
     pub image_pull_secrets: Vec<String>,
     /// When the image is pulled: Always, IfNotPresent or Never.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(schema_with = "pull_policies")]
     pub image_pull_policy: Option<String>,
     /// The service account of the pods.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub service_account: Option<String>,
     /// The user that ranks run as; 0 is root, which restricted namespaces do not allow.
     #[serde(default = "default_user")]
+    #[schemars(range(min = 0, max = LARGEST))]
     pub run_as_user: i64,
     /// The group of ranks and of the files on their volumes.
     #[serde(default = "default_user")]
+    #[schemars(range(min = 0, max = LARGEST))]
     pub run_as_group: i64,
     /// Whether ranks may write only to volumes, /tmp and their home.
     #[serde(default)]
     pub read_only_root: bool,
     /// Jobs with a higher number go first.
     #[serde(default)]
+    #[schemars(range(min = -LARGEST, max = LARGEST))]
     pub priority: i32,
     /// The class that the scheduler knows the pods' priority by.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -122,23 +139,31 @@ pub struct RondeJobSpec {
     pub suspend: bool,
     /// How often a job that failed is started again.
     #[serde(default)]
+    #[schemars(range(max = LARGEST))]
     pub retries: u32,
     /// How long the training may take, in seconds.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 1, max = LARGEST))]
     pub deadline_seconds: Option<u32>,
     /// How long pods may take from being placed until all run, image pulls included, in seconds.
     #[serde(default = "default_start")]
+    #[schemars(range(min = 1, max = LARGEST))]
     pub start_deadline_seconds: u32,
     /// How long a finished job is kept, in seconds, for its logs.
     #[serde(default = "default_ttl")]
+    #[schemars(range(max = LARGEST))]
     pub ttl_seconds_after_finished: u32,
     /// How long to wait for a placement that takes fewer nodes than what is free now would, in seconds.
     #[serde(default)]
+    #[schemars(range(max = LARGEST))]
     pub wait_for_better_seconds: u32,
     /// A pod template that lies under every pod; its first container is the one that trains.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "free_form")]
     pub template: Option<Value>,
+    /// What could not be read of it, in words; such a job fails.
+    #[serde(skip)]
+    pub unreadable: Vec<String>,
 }
 
 impl RondeJobSpec {
@@ -179,6 +204,7 @@ impl RondeJobSpec {
             ttl_seconds_after_finished: default_ttl(),
             wait_for_better_seconds: 0,
             template: None,
+            unreadable: Vec::new(),
         }
     }
 }
@@ -188,6 +214,7 @@ impl RondeJobSpec {
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct Topology {
     /// The node label, such as topology.kubernetes.io/rack.
+    #[schemars(length(min = 1))]
     pub label: String,
     /// Whether the job waits rather than take nodes of two.
     #[serde(default)]
@@ -199,8 +226,10 @@ pub struct Topology {
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct Volume {
     /// The persistent volume claim.
+    #[schemars(length(min = 1))]
     pub claim: String,
     /// Where it is mounted.
+    #[schemars(extend("pattern" = "^/."))]
     pub path: String,
     /// Whether it may only be read.
     #[serde(default)]
@@ -265,7 +294,7 @@ pub struct JobStatus {
     /// Nodes that are left out for a while.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub avoid: Vec<Avoided>,
-    /// Since when it could have started on more nodes than necessary.
+    /// Since when it waits for GPUs.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub waiting_since: Option<Time>,
     /// When the training started.
@@ -348,6 +377,13 @@ fn default_ttl() -> u32 {
 /// The API server checks what is in it when a pod is made of it.
 fn free_form(_: &mut SchemaGenerator) -> Schema {
     json_schema!({"type": "object", "x-kubernetes-preserve-unknown-fields": true})
+}
+
+/// The words of Kubernetes for when images are pulled.
+pub(super) const PULL_POLICIES: [&str; 3] = ["Always", "IfNotPresent", "Never"];
+
+fn pull_policies(_: &mut SchemaGenerator) -> Schema {
+    json_schema!({"type": "string", "nullable": true, "enum": PULL_POLICIES})
 }
 
 /// The words of the planner's policies.

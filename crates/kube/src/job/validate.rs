@@ -1,5 +1,6 @@
 //! What is wrong with a job, before anything is made of it.
 
+use super::spec::PULL_POLICIES;
 use super::{RondeJobSpec, names};
 
 /// Everything that is wrong with a job, in words; nothing if it can be tried.
@@ -10,6 +11,9 @@ pub fn validate(name: &str, spec: &RondeJobSpec) -> Result<(), Vec<String>> {
             problems.push(problem);
         }
     };
+    for problem in &spec.unreadable {
+        check(false, problem.clone());
+    }
     if let Err(problem) = names::check(name) {
         check(false, problem);
     }
@@ -41,7 +45,7 @@ pub fn validate(name: &str, spec: &RondeJobSpec) -> Result<(), Vec<String>> {
         check(!leaves, format!("files: {:?} is not a path inside the working folder", item.path));
     }
     if let Some(policy) = &spec.image_pull_policy {
-        let known = ["Always", "IfNotPresent", "Never"].contains(&policy.as_str());
+        let known = PULL_POLICIES.contains(&policy.as_str());
         check(known, format!("imagePullPolicy: {policy:?} is none of Always, IfNotPresent and Never"));
     }
     if let Some(template) = &spec.template {

@@ -1,0 +1,124 @@
+"""RondeJobs that make no sense, ask for too much, or are many: each gets its answer, and none holds up the others.
+
+The controller runs as a process of this machine. Its jobs need no images: how far they come with a pod that never starts
+is enough to see who got GPUs. Needs root.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from testbed import Cluster, wait_for
+
+RONDE = Path(sys.executable).with_name("ronde")
+# Phases of a job that has GPUs.
+HAS_GPUS = {"Claimed", "Placing", "Scheduled", "Running"}
+
+
+def job(name: str, **spec: Any) -> dict[str, Any]:
+    asked = {"gpus": 1, "image": "ronde.test/none:1", "command": ["true"], **spec}
+    return {"apiVersion": "ronde.dev/v1alpha1", "kind": "RondeJob", "metadata": {"name": name}, "spec": asked}
+
+
+def status(cluster: Cluster, name: str) -> dict[str, Any]:
+    return cluster.get(f"/apis/ronde.dev/v1alpha1/namespaces/default/rondejobs/{name}").get("status", {})
+
+
+def await_reason(cluster: Cluster, name: str, reason: str) -> dict[str, Any]:
+    wait_for(f"{name} to be {reason}", lambda: status(cluster, name).get("reason") == reason)
+    return status(cluster, name)
+
+
+def environment(cluster: Cluster) -> dict[str, str]:
+    # By a name of its own, so that one that follows another need not wait for the lease to run out.
+    return {**os.environ, **cluster.environment(), "POD_NAME": "manager-of-tests", "POD_NAMESPACE": "ronde-system"}
+
+
+@contextlib.contextmanager
+def controller(cluster: Cluster, *words: str) -> Iterator[subprocess.Popen[str]]:
+    command = [RONDE, "kube", "manager", "--listen", "127.0.0.1:0", *words]
+    with subprocess.Popen(command, env=environment(cluster), stderr=subprocess.PIPE, text=True) as process:
+        try:
+            yield process
+            assert process.poll() is None, process.communicate()[1]
+        finally:
+            process.kill()
+
+
+@pytest.fixture(scope="module")
+def definitions(cluster: Cluster) -> Iterator[Cluster]:
+    """The cluster with the definition of RondeJob, and no controller but those of the tests."""
+    command = [RONDE, "kube", "install", "--print"]
+    printed = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True).stdout
+    wanted = ("Namespace", "CustomResourceDefinition")
+    parts = [part for part in printed.split("---\n") if any(f"\nkind: {kind}\n" in f"\n{part}" for kind in wanted)]
+    assert len(parts) == len(wanted)
+    cluster.kubectl("apply", "--filename=-", input="---\n".join(parts))
+    cluster.kubectl("wait", "--for=condition=Established", "crd/rondejobs.ronde.dev", "--timeout=30s")
+    yield cluster
+    subprocess.run([RONDE, "kube", "uninstall"], env=environment(cluster), check=True)
+
+
+@pytest.fixture(autouse=True)
+def no_job_is_left(definitions: Cluster) -> Iterator[None]:
+    yield
+    definitions.kubectl("delete", "rondejobs", "--all")
+    wait_for("all pods to be gone", lambda: not definitions.get("/api/v1/namespaces/default/pods")["items"])
+
+
+@pytest.mark.parametrize(
+    ("spec", "words"),
+    [
+        ({"memoryPerGpu": "16GB"}, "spec.memoryPerGpu"),
+        ({"gpus": "8..4"}, "the fewest come first"),
+        ({"gpus": 99999999999}, "spec.gpus"),
+        ({"gpus": 0}, "spec.gpus"),
+        ({"gpus": "six"}, "spec.gpus"),
+        ({"retries": 5000000000}, "spec.retries"),
+        ({"priority": 3000000000}, "spec.priority"),
+        ({"maxGpusPerNode": 0}, "spec.maxGpusPerNode"),
+        ({"deadlineSeconds": 0}, "spec.deadlineSeconds"),
+        ({"image": ""}, "spec.image"),
+        ({"command": []}, "spec.command"),
+        ({"resource": "gpu"}, "spec.resource"),
+        ({"imagePullPolicy": "Sometimes"}, "spec.imagePullPolicy"),
+        ({"volumes": [{"claim": "data", "path": "data"}]}, "spec.volumes[0].path"),
+    ],
+)
+def test_what_makes_no_sense_is_refused_when_it_is_applied(
+    definitions: Cluster, spec: dict[str, Any], words: str
+) -> None:
+    answer = definitions.result("apply", "--filename=-", input=json.dumps(job("strange", **spec)))
+    assert answer.returncode != 0
+    assert words in answer.stderr
+
+
+def test_a_name_that_is_too_long_is_refused_and_all_that_makes_sense_is_taken(definitions: Cluster) -> None:
+    answer = definitions.result("apply", "--filename=-", input=json.dumps(job("a" * 41)))
+    assert "at most 40 small letters" in answer.stderr
+    for gpus in (6, "6", "4..8", " 4 .. 8 ", "8..8"):
+        definitions.apply(job("plain", gpus=gpus, cpuPerGpu=2, memoryPerGpu="1.5Gi", sharedMemory="500M"))
+
+
+def test_a_job_that_cannot_be_read_fails_alone_and_says_why(definitions: Cluster) -> None:
+    # The schema cannot count, so it lets an amount pass that no machine has.
+    definitions.apply(job("unreadable", memoryPerGpu="99999999999999Ei"), job("plain"))
+    with controller(definitions):
+        told = await_reason(definitions, "unreadable", "Invalid")
+        assert told["phase"] == "Failed"
+        assert "memoryPerGpu" in told["message"]
+        wait_for("the other one to have GPUs", lambda: status(definitions, "plain").get("phase") in HAS_GPUS)
+        events = definitions.kubectl("get", "events", "--field-selector=involvedObject.name=unreadable")
+        assert "memoryPerGpu" in events
+    # It does not hide others from one that is started anew.
+    definitions.apply(job("later"))
+    with controller(definitions):
+        wait_for("the later one to have GPUs", lambda: status(definitions, "later").get("phase") in HAS_GPUS)
