@@ -1,6 +1,6 @@
 """RondeJobs that make no sense, ask for too much, or are many: each gets its answer, and none holds up the others.
 
-The controller runs as a process of this machine. Its jobs need no images: how far they come with a pod that never starts
+The controller runs as a process of this machine. Its jobs need no images: how far they come with pods that never start
 is enough to see who got GPUs. Needs root.
 """
 
@@ -55,7 +55,7 @@ def controller(cluster: Cluster, *words: str) -> Iterator[subprocess.Popen[str]]
 
 @pytest.fixture(scope="module")
 def definitions(cluster: Cluster) -> Iterator[Cluster]:
-    """The cluster with the definition of RondeJob, and no controller but those of the tests."""
+    """Return the cluster with the definition of RondeJob, and no controller but those of the tests."""
     command = [RONDE, "kube", "install", "--print"]
     printed = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True).stdout
     wanted = ("Namespace", "CustomResourceDefinition")
@@ -122,3 +122,29 @@ def test_a_job_that_cannot_be_read_fails_alone_and_says_why(definitions: Cluster
     definitions.apply(job("later"))
     with controller(definitions):
         wait_for("the later one to have GPUs", lambda: status(definitions, "later").get("phase") in HAS_GPUS)
+
+
+def test_a_job_that_can_never_start_holds_up_nobody(definitions: Cluster) -> None:
+    definitions.apply(job("impossible", gpus=11))
+    with controller(definitions, "--hold-after", "0"):
+        await_reason(definitions, "impossible", "NeverEnough")
+        definitions.apply(job("small", gpus=2))
+        wait_for("the small one to have GPUs", lambda: status(definitions, "small").get("phase") in HAS_GPUS)
+        # One that only has to wait for GPUs is not overtaken.
+        definitions.apply(job("large", gpus=10))
+        await_reason(definitions, "large", "NotEnoughGpus")
+        definitions.apply(job("late", gpus=1))
+        assert "waits behind default/large" in await_reason(definitions, "late", "Queued")["message"]
+
+
+def test_of_many_jobs_as_many_have_gpus_as_there_are(definitions: Cluster) -> None:
+    names = [f"many-{index:02}" for index in range(24)]
+    definitions.apply(*(job(name) for name in names))
+
+    def with_gpus() -> list[str]:
+        return [name for name in names if status(definitions, name).get("phase") in HAS_GPUS]
+
+    with controller(definitions):
+        wait_for("all GPUs to be claimed", lambda: len(with_gpus()) == 10)
+        # None had to yield: what one chooses is known to the next.
+        assert all(status(definitions, name).get("yields", 0) == 0 for name in names)

@@ -9,8 +9,9 @@ use k8s_openapi::jiff::Timestamp;
 
 use crate::Error;
 use crate::act::Hands;
+use crate::cluster::{Claim, GangKey, Promise};
 use crate::course::{Action, Decision, Observed, Said, Setback, SetbackKind, answer, decide};
-use crate::job::{Job, JobStatus};
+use crate::job::{Job, JobStatus, request};
 use crate::view::View;
 
 /// How long to wait after a request that a busy server did not take.
@@ -44,8 +45,11 @@ pub(crate) async fn turn(
     }
     let mut listed = false;
     let mut setback: Option<(Action, Error)> = None;
+    let mut promised = Promised { view, key: None };
     for _ in 0..DECISIONS {
         let decision = look(job, &status, may_claim, view, listed, setback.as_ref());
+        // Before anything is waited for, so that whoever plans next knows of it.
+        promised.renew(job, &decision.actions);
         let (actions, wake) = (decision.actions, decision.wake);
         let wake = wake.map(|wake| Duration::try_from(wake).unwrap_or_default());
         status = decision.status;
@@ -61,6 +65,11 @@ pub(crate) async fn turn(
         }
         (listed, setback) = (false, None);
         for group in groups(&actions) {
+            // A watch that is far enough knows what a list would say, and asks nobody.
+            if group.contains(&Action::List) && view.is_past(&job.root.uid).await {
+                listed = true;
+                continue;
+            }
             let outcome = hands.perform(job, group).await;
             if let Some(pods) = &outcome.listed {
                 view.ledger().replace_own(pods);
@@ -117,6 +126,45 @@ fn meaning(error: &Error) -> Setback {
         _ => (SetbackKind::Refused, "Refused"),
     };
     Setback { kind, said: Said::new(reason, error.to_string()) }
+}
+
+/// What is about to be created counts as taken for as long as this exists.
+struct Promised<'a> {
+    view: &'a View,
+    key: Option<GangKey>,
+}
+
+impl Promised<'_> {
+    /// Gives up what was promised before, and promises what these actions will create.
+    fn renew(&mut self, job: &Job, actions: &[Action]) {
+        let mut ledger = self.view.ledger();
+        if let Some(key) = self.key.take() {
+            ledger.give_up(&key);
+        }
+        let created = actions.iter().find_map(|action| match action {
+            Action::CreatePod { gang, .. } => Some(gang),
+            _ => None,
+        });
+        let Some(gang) = created else { return };
+        let request = request(&job.spec, &[], Timestamp::now());
+        let key = GangKey { job_uid: job.root.uid.clone(), attempt: gang.attempt };
+        let promise = Promise {
+            called: format!("job {}", job.name),
+            claim: Claim { resource: request.resource, nodes: gang.claim() },
+            cpu_milli_per_gpu: request.cpu_milli_per_gpu,
+            memory_per_gpu: request.memory_per_gpu,
+        };
+        ledger.promise(key.clone(), promise);
+        self.key = Some(key);
+    }
+}
+
+impl Drop for Promised<'_> {
+    fn drop(&mut self) {
+        if let Some(key) = self.key.take() {
+            self.view.ledger().give_up(&key);
+        }
+    }
 }
 
 /// Actions of one kind that follow each other are done at once.

@@ -1,52 +1,87 @@
 //! Whose turn it is: jobs that wait for GPUs, by priority and then by age.
 //!
 //! The first of them plans first. Those behind it may take what it cannot use, so that GPUs do not lie idle, until it has
-//! waited too long: from then on nobody overtakes it, and what becomes free is kept for it.
+//! waited too long: from then on nobody overtakes it, and what becomes free is kept for it. Only jobs that count their GPUs
+//! by the same name wait for each other, and only for one that could start if GPUs became free: neither for one that is
+//! suspended or pauses, nor for one that asks for more than there is.
+//!
+//! Planning takes time, so when several could not be placed those behind them are not tried until something has changed.
+
+use std::collections::HashMap;
 
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
 
-/// How many of those that wait are looked at in one round.
-const LOOKED_AT: usize = 16;
+/// How many that wait for one kind of GPUs may find too few before the others are not tried.
+const REFUSED: usize = 16;
 
 /// A job that waits.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Waiting {
     pub(crate) uid: String,
     pub(crate) called: String,
+    /// What its GPUs are counted by.
+    pub(crate) resource: String,
     pub(crate) priority: i32,
     pub(crate) created: Timestamp,
-    /// Whether it could claim now, were there GPUs: not suspended, and not pausing after a failure.
+    /// Since when it waits: a job may have run before, or may have been suspended.
+    pub(crate) since: Timestamp,
+    /// Whether it could claim, were there GPUs.
     pub(crate) able: bool,
 }
 
-/// Puts those that wait in order, and says of each whether it may claim now, or what it waits for.
-pub(crate) fn turns(
-    mut waiting: Vec<Waiting>,
-    hold_after: SignedDuration,
-    now: Timestamp,
-) -> Vec<(Waiting, Result<(), String>)> {
+/// Puts those that wait in order.
+pub(crate) fn sort(waiting: &mut [Waiting]) {
     waiting.sort_by(|one, other| {
         let order = other.priority.cmp(&one.priority);
         order.then_with(|| one.created.cmp(&other.created)).then_with(|| one.uid.cmp(&other.uid))
     });
-    let head = waiting.iter().find(|job| job.able).cloned();
-    let is_held = |head: &Waiting| now.duration_since(head.created) >= hold_after;
-    let mut ahead = 0;
-    let mut turns = Vec::with_capacity(waiting.len());
-    for job in waiting {
-        let turn = match &head {
-            Some(head) if head.uid != job.uid && job.able && is_held(head) => {
-                Err(format!("waits behind {}, which has waited long enough", head.called))
-            }
-            Some(head) if job.able && ahead >= LOOKED_AT => {
-                Err(format!("waits behind {ahead} jobs, the first of them {}", head.called))
-            }
-            _ => Ok(()),
-        };
-        ahead += usize::from(job.able);
-        turns.push((job, turn));
+}
+
+/// One pass through those that wait, in order: each asks, and what came of it counts for those behind it.
+#[derive(Debug)]
+pub(crate) struct Queue {
+    hold_after: SignedDuration,
+    now: Timestamp,
+    lines: HashMap<String, Line>,
+}
+
+/// The jobs that found too few GPUs of one kind.
+#[derive(Debug, Default)]
+struct Line {
+    /// The first of them, if it has waited so long that nobody overtakes it.
+    held: Option<String>,
+    refused: usize,
+}
+
+impl Queue {
+    /// Nobody has asked yet; the first of a line is held its place after this time.
+    pub(crate) fn new(hold_after: SignedDuration, now: Timestamp) -> Queue {
+        Queue { hold_after, now, lines: HashMap::new() }
     }
-    turns
+
+    /// Whether a job may claim GPUs now, or what it waits for. The words change seldom: each time they do, every job that
+    /// waits has its status written.
+    pub(crate) fn ask(&self, job: &Waiting) -> Result<(), String> {
+        match self.lines.get(&job.resource).filter(|_| job.able) {
+            Some(Line { held: Some(head), .. }) => {
+                Err(format!("waits behind {head}, which has waited long enough"))
+            }
+            Some(line) if line.refused >= REFUSED => Err("waits behind jobs that came before it".to_owned()),
+            _ => Ok(()),
+        }
+    }
+
+    /// A job that may claim found too few GPUs.
+    pub(crate) fn refused(&mut self, job: &Waiting) {
+        if !job.able {
+            return;
+        }
+        let line = self.lines.entry(job.resource.clone()).or_default();
+        if line.refused == 0 && self.now.duration_since(job.since) >= self.hold_after {
+            line.held = Some(job.called.clone());
+        }
+        line.refused += 1;
+    }
 }
 
 #[cfg(test)]
@@ -55,13 +90,30 @@ mod tests {
 
     fn job(name: &str, priority: i32, created: i64) -> Waiting {
         let created = Timestamp::from_second(created).expect("a time");
-        Waiting { uid: name.to_owned(), called: name.to_owned(), priority, created, able: true }
+        Waiting {
+            uid: name.to_owned(),
+            called: name.to_owned(),
+            resource: "nvidia.com/gpu".to_owned(),
+            priority,
+            created,
+            since: created,
+            able: true,
+        }
     }
 
-    fn order(waiting: Vec<Waiting>, now: i64) -> Vec<(String, bool)> {
+    /// Who may claim, if nobody finds enough.
+    fn order(mut waiting: Vec<Waiting>, now: i64) -> Vec<(String, bool)> {
         let now = Timestamp::from_second(now).expect("a time");
-        let turns = turns(waiting, SignedDuration::from_secs(300), now);
-        turns.into_iter().map(|(job, turn)| (job.uid, turn.is_ok())).collect()
+        let mut queue = Queue::new(SignedDuration::from_secs(300), now);
+        sort(&mut waiting);
+        let turns = waiting.iter().map(|job| {
+            let may = queue.ask(job).is_ok();
+            if may {
+                queue.refused(job);
+            }
+            (job.uid.clone(), may)
+        });
+        turns.collect()
     }
 
     fn all(names: &[(&str, bool)]) -> Vec<(String, bool)> {
@@ -87,9 +139,35 @@ mod tests {
     }
 
     #[test]
-    fn only_the_first_few_are_looked_at() {
+    fn waiting_counts_from_when_it_began_and_not_from_when_the_job_was_made() {
+        let resumed = Waiting { since: Timestamp::from_second(400).expect("a time"), ..job("old", 0, 10) };
+        let jobs = || vec![resumed.clone(), job("young", 0, 500)];
+        assert_eq!(order(jobs(), 510), all(&[("old", true), ("young", true)]));
+        assert_eq!(order(jobs(), 700), all(&[("old", true), ("young", false)]));
+    }
+
+    #[test]
+    fn only_those_who_want_the_same_kind_of_gpus_are_held_up() {
+        let slice = Waiting { resource: "nvidia.com/mig-1g.10gb".to_owned(), ..job("slice", 0, 500) };
+        let jobs = vec![job("old", 0, 10), slice, job("young", 0, 505)];
+        assert_eq!(order(jobs, 510), all(&[("old", true), ("slice", true), ("young", false)]));
+    }
+
+    #[test]
+    fn those_that_find_gpus_hold_up_nobody_however_many_they_are() {
+        let now = Timestamp::from_second(1000).expect("a time");
+        let mut queue = Queue::new(SignedDuration::from_secs(300), now);
+        for index in 0..40 {
+            assert_eq!(queue.ask(&job(&format!("job-{index:02}"), 0, index)), Ok(()));
+        }
+        queue.refused(&job("job-40", 0, 40));
+        assert!(queue.ask(&job("job-41", 0, 41)).is_err_and(|why| why.contains("behind job-40")));
+    }
+
+    #[test]
+    fn when_several_have_found_too_few_the_others_are_not_tried() {
         let jobs: Vec<Waiting> = (0..40).map(|index| job(&format!("job-{index:02}"), 0, index)).collect();
         let may = order(jobs, 50).into_iter().filter(|(_, may)| *may).count();
-        assert_eq!(may, LOOKED_AT);
+        assert_eq!(may, REFUSED);
     }
 }

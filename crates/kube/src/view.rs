@@ -17,12 +17,29 @@ use crate::error::watching;
 
 /// How long to wait after a watch has failed.
 const PAUSE: Duration = Duration::from_secs(1);
+/// How long a watch may take to bring what was answered already. It takes milliseconds, unless it is being made anew.
+const CATCH_UP: Duration = Duration::from_millis(500);
 
 /// The cluster as it is now, nearly.
 pub(crate) struct View {
     ledger: Arc<Mutex<Ledger>>,
-    changes: watch::Receiver<Progress>,
+    changes: Changes,
     tasks: Vec<JoinHandle<()>>,
+}
+
+/// Tells when something has changed; as many as like may wait, each with one of its own.
+#[derive(Clone)]
+pub(crate) struct Changes(watch::Receiver<Progress>);
+
+impl Changes {
+    /// Waits until something has changed since this was last called.
+    pub(crate) async fn next(&mut self) {
+        if self.0.changed().await.is_err() {
+            // Nothing will change any more; whoever waits has other reasons to wake up.
+            std::future::pending::<()>().await;
+        }
+        self.0.mark_unchanged();
+    }
 }
 
 /// How far the watches are.
@@ -46,20 +63,20 @@ impl View {
             tokio::spawn(keep::<Node>(nodes, Arc::clone(&ledger), Arc::clone(&sender))),
             tokio::spawn(keep::<Pod>(pods, Arc::clone(&ledger), sender)),
         ];
-        View { ledger, changes, tasks }
+        View { ledger, changes: Changes(changes), tasks }
     }
 
     /// A cluster that stays as it is, except for what is noted of it.
     #[cfg(test)]
     pub(crate) fn still(ledger: Ledger) -> View {
         let (_, changes) = watch::channel(Progress { nodes: true, pods: true, failed: None });
-        View { ledger: Arc::new(Mutex::new(ledger)), changes, tasks: Vec::new() }
+        View { ledger: Arc::new(Mutex::new(ledger)), changes: Changes(changes), tasks: Vec::new() }
     }
 
     /// Waits until everything was listed once.
     pub(crate) async fn ready(&mut self) -> Result<(), Error> {
         loop {
-            let progress = self.changes.borrow_and_update().clone();
+            let progress = self.changes.0.borrow_and_update().clone();
             if progress.nodes && progress.pods {
                 return Ok(());
             }
@@ -67,7 +84,7 @@ impl View {
             if let Some(Error::Forbidden { doing, message }) = progress.failed.as_deref() {
                 return Err(Error::Forbidden { doing: doing.clone(), message: message.clone() });
             }
-            if self.changes.changed().await.is_err() {
+            if self.changes.0.changed().await.is_err() {
                 let doing = "watch nodes and pods".to_owned();
                 return Err(Error::Passing { doing, message: "the watch has ended".to_owned() });
             }
@@ -81,11 +98,24 @@ impl View {
 
     /// Waits until something has changed since this was last called.
     pub(crate) async fn changed(&mut self) {
-        if self.changes.changed().await.is_err() {
-            // Nothing will change any more; whoever waits has other reasons to wake up.
-            std::future::pending::<()>().await;
-        }
-        self.changes.mark_unchanged();
+        self.changes.next().await;
+    }
+
+    /// Changes from now on, for one more who waits for them.
+    pub(crate) fn changes(&self) -> Changes {
+        self.changes.clone()
+    }
+
+    /// Waits until all pods are known that were made before the newest of this job's, as a list of them would tell;
+    /// false if the watch does not get that far within a moment.
+    pub(crate) async fn is_past(&self, job_uid: &str) -> bool {
+        let mut changes = self.changes();
+        let waiting = async {
+            while !self.ledger().is_past(job_uid) {
+                changes.next().await;
+            }
+        };
+        tokio::time::timeout(CATCH_UP, waiting).await.is_ok()
     }
 }
 
@@ -99,6 +129,7 @@ impl Drop for View {
 trait Noted: Resource + Sized {
     fn note(&self, ledger: &mut Ledger);
     fn forget(&self, ledger: &mut Ledger);
+    fn passed(_ledger: &mut Ledger, _version: u64) {}
     fn keep(ledger: &mut Ledger, here: &HashSet<(String, String)>);
     fn listed(progress: &mut Progress);
 }
@@ -125,6 +156,9 @@ impl Noted for Pod {
     fn forget(&self, ledger: &mut Ledger) {
         ledger.forget_pod(self);
     }
+    fn passed(ledger: &mut Ledger, version: u64) {
+        ledger.has_watched(version);
+    }
     fn keep(ledger: &mut Ledger, here: &HashSet<(String, String)>) {
         ledger.keep_pods(|key| here.contains(key));
     }
@@ -141,21 +175,34 @@ async fn keep<K: Noted>(
 ) {
     let mut events = std::pin::pin!(events);
     let mut here: HashSet<(String, String)> = HashSet::new();
+    // Of what is being listed.
+    let mut newest = 0;
     while let Some(event) = events.next().await {
         match event {
             Ok(Event::Init) => here.clear(),
             Ok(Event::InitApply(object)) => {
                 here.insert(key(&object));
+                newest = version(&object).max(newest);
                 object.note(&mut lock(&ledger));
                 continue;
             }
             Ok(Event::InitDone) => {
-                K::keep(&mut lock(&ledger), &here);
+                let mut ledger = lock(&ledger);
+                K::keep(&mut ledger, &here);
+                K::passed(&mut ledger, newest);
                 here = HashSet::new();
                 progress.send_modify(K::listed);
             }
-            Ok(Event::Apply(object)) => object.note(&mut lock(&ledger)),
-            Ok(Event::Delete(object)) => object.forget(&mut lock(&ledger)),
+            Ok(Event::Apply(object)) => {
+                let mut ledger = lock(&ledger);
+                object.note(&mut ledger);
+                K::passed(&mut ledger, version(&object));
+            }
+            Ok(Event::Delete(object)) => {
+                let mut ledger = lock(&ledger);
+                object.forget(&mut ledger);
+                K::passed(&mut ledger, version(&object));
+            }
             Err(error) => {
                 let error = watching("watch nodes and pods", error);
                 progress.send_modify(|progress| progress.failed = Some(Arc::new(error)));
@@ -166,6 +213,11 @@ async fn keep<K: Noted>(
         // Also tells those who wait that something has changed.
         progress.send_modify(|progress| progress.failed = None);
     }
+}
+
+/// The number that counts all that is written; 0 if it is none.
+fn version<K: Resource>(object: &K) -> u64 {
+    object.meta().resource_version.as_ref().and_then(|version| version.parse().ok()).unwrap_or(0)
 }
 
 fn key<K: Resource>(object: &K) -> (String, String) {

@@ -6,6 +6,9 @@
 //! Our pods come in sets, and every pod of a set that is still gated says what the whole set claims, so that a set counts
 //! as a whole from its first pod on. A gated set that is older than [`STALE`] has lost its manager and counts no more: its
 //! pods cannot run, and nobody may be able to delete them.
+//!
+//! From a plan to the answer that its first pod exists nothing in the cluster says what was planned. Meanwhile the set is
+//! promised: it counts for whoever plans next here, so that two jobs of one manager never choose the same GPUs.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
@@ -14,7 +17,7 @@ use k8s_openapi::jiff::{SignedDuration, Timestamp};
 use ronde_placement::{Gpus, Holder, Snapshot, SnapshotError};
 
 use super::nodes::NodeEntry;
-use super::pods::{OwnPod, PodEntry, Ticket};
+use super::pods::{Claim, OwnPod, PodEntry, Ticket};
 
 /// After this time a claim that was not made use of counts no more. Managers give theirs up well before.
 pub(crate) const STALE: SignedDuration = SignedDuration::from_secs(120);
@@ -47,6 +50,17 @@ pub(crate) enum Claims<'a> {
     Before(&'a Ticket, &'a GangKey),
 }
 
+/// A set of pods that is about to be made.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Promise {
+    /// What people call its job.
+    pub(crate) called: String,
+    pub(crate) claim: Claim,
+    /// What comes with each GPU.
+    pub(crate) cpu_milli_per_gpu: u64,
+    pub(crate) memory_per_gpu: u64,
+}
+
 /// Everything that is known of a cluster.
 #[derive(Clone, Debug, Default)]
 pub struct Ledger {
@@ -54,7 +68,12 @@ pub struct Ledger {
     pods: HashMap<(String, String), PodEntry>,
     /// Where the pods of each of our jobs are.
     jobs: HashMap<String, BTreeSet<(String, String)>>,
+    promises: BTreeMap<GangKey, Promise>,
     levels: Vec<String>,
+    /// How often something has changed.
+    changes: u64,
+    /// The newest version of a pod that the watch has brought; it brings them in order.
+    watched: u64,
 }
 
 /// What is to be said about a cluster besides what is free.
@@ -87,8 +106,12 @@ impl Ledger {
 
     /// A node is there, or has changed.
     pub fn note_node(&mut self, node: &Node) {
-        if let Some(name) = &node.metadata.name {
-            self.nodes.insert(name.clone(), NodeEntry::read(node));
+        let Some(name) = &node.metadata.name else { return };
+        let entry = NodeEntry::read(node);
+        // Nodes tell again and again that they are well, which is nothing new.
+        if self.nodes.get(name) != Some(&entry) {
+            self.nodes.insert(name.clone(), entry);
+            self.changes += 1;
         }
     }
 
@@ -96,6 +119,7 @@ impl Ledger {
     pub fn forget_node(&mut self, node: &Node) {
         if let Some(name) = &node.metadata.name {
             self.nodes.remove(name);
+            self.changes += 1;
         }
     }
 
@@ -107,10 +131,11 @@ impl Ledger {
         let known = self.pods.get(&key).and_then(|known| known.own.as_ref()).map(|own| &own.ticket);
         let told = entry.own.as_ref().map(|own| &own.ticket);
         let is_old = matches!((known, told), (Some(known), Some(told)) if known.uid == told.uid && known.version > told.version);
-        if is_old {
+        if is_old || self.pods.get(&key) == Some(&entry) {
             return;
         }
         self.forget(&key);
+        self.changes += 1;
         if let Some(own) = &entry.own {
             self.jobs.entry(own.job_uid.clone()).or_default().insert(key.clone());
         }
@@ -123,7 +148,9 @@ impl Ledger {
     }
 
     fn forget(&mut self, key: &(String, String)) {
-        let Some(own) = self.pods.remove(key).and_then(|entry| entry.own) else { return };
+        let Some(entry) = self.pods.remove(key) else { return };
+        self.changes += 1;
+        let Some(own) = entry.own else { return };
         if let Some(pods) = self.jobs.get_mut(&own.job_uid) {
             pods.remove(key);
             if pods.is_empty() {
@@ -135,6 +162,7 @@ impl Ledger {
     /// Keeps only these nodes: what was missed while nobody watched.
     pub(crate) fn keep_nodes(&mut self, here: impl Fn(&str) -> bool) {
         self.nodes.retain(|name, _| here(name));
+        self.changes += 1;
     }
 
     /// Keeps only these pods.
@@ -147,7 +175,40 @@ impl Ledger {
     pub(crate) fn replace_own<'a>(&mut self, pods: impl IntoIterator<Item = &'a Pod>) {
         self.pods.retain(|_, entry| entry.own.is_none());
         self.jobs.clear();
+        self.changes += 1;
         pods.into_iter().for_each(|pod| self.note_pod(pod));
+    }
+
+    /// Counts a set as if its pods were there, until they are or it is given up.
+    pub(crate) fn promise(&mut self, key: GangKey, promise: Promise) {
+        self.promises.insert(key, promise);
+        self.changes += 1;
+    }
+
+    /// Pods of the set exist, or will not.
+    pub(crate) fn give_up(&mut self, key: &GangKey) {
+        self.changes += u64::from(self.promises.remove(key).is_some());
+    }
+
+    /// Whether a job is about to claim GPUs, or has claimed some.
+    pub(crate) fn claims(&self, job_uid: &str) -> bool {
+        self.promises.keys().any(|key| key.job_uid == job_uid)
+            || self.pods_of(job_uid).iter().any(|pod| !pod.terminating && !pod.is_finished())
+    }
+
+    /// How often something has changed: where it is the same, everything is.
+    pub(crate) fn changes(&self) -> u64 {
+        self.changes
+    }
+
+    /// The watch has brought all changes of pods up to this version.
+    pub(crate) fn has_watched(&mut self, version: u64) {
+        self.watched = self.watched.max(version);
+    }
+
+    /// Whether all pods are known that were made before the newest of this job's.
+    pub(crate) fn is_past(&self, job_uid: &str) -> bool {
+        self.pods_of(job_uid).iter().all(|pod| pod.ticket.version <= self.watched)
     }
 
     /// The pods of a job, all sets of them, by name.
@@ -224,6 +285,10 @@ impl Ledger {
         }
         for (key, pods) in &gangs {
             self.charge_gang(&mut held, key, pods, now, claims);
+        }
+        if matches!(claims, Claims::All) {
+            let open = self.promises.iter().filter(|(key, _)| !gangs.contains_key(key));
+            open.for_each(|(_, promise)| charge_promise(&mut held, promise, now));
         }
         held
     }
@@ -313,6 +378,17 @@ impl Held {
                 since,
             }),
         }
+    }
+}
+
+/// Charges a set whose pods are about to be made.
+fn charge_promise<'a>(held: &mut HashMap<&'a str, Held>, promise: &'a Promise, now: Timestamp) {
+    for (node, gpus) in &promise.claim.nodes {
+        let held = held.entry(node).or_default();
+        held.take(&promise.claim.resource, *gpus, &promise.called, now);
+        held.cpu_milli += promise.cpu_milli_per_gpu.saturating_mul(u64::from(*gpus));
+        held.memory += promise.memory_per_gpu.saturating_mul(u64::from(*gpus));
+        held.pods += 1;
     }
 }
 

@@ -6,16 +6,21 @@ use k8s_openapi::jiff::Timestamp;
 use kube::Api;
 use kube::api::PostParams;
 
+use crate::Error;
 use crate::act::Hands;
 use crate::job::{Job, JobStatus, Phase};
 
 /// Tells of a change of phase, or of a new reason to wait. That it could not be told is no reason to do anything else.
-pub(super) async fn tell(hands: &Hands, job: &Job, before: &JobStatus, now: &JobStatus) {
+pub(super) async fn tell(hands: &Hands, job: &Job, before: &JobStatus, now: &JobStatus) -> Result<(), Error> {
     if before.phase == now.phase && before.reason == now.reason {
-        return;
+        return Ok(());
     }
     let events: Api<Event> = hands.namespaced(job);
-    let _ = events.create(&PostParams::default(), &event(job, now, Timestamp::now())).await;
+    let told = events.create(&PostParams::default(), &event(job, now, Timestamp::now())).await;
+    match told.map_err(|error| Error::met("write an event", error)) {
+        Ok(_) | Err(Error::Gone { .. }) => Ok(()),
+        Err(error) => Err(error),
+    }
 }
 
 fn event(job: &Job, status: &JobStatus, now: Timestamp) -> Event {

@@ -57,9 +57,7 @@ pub(super) fn plan(seen: &Observed<'_>, current: &Current<'_>) -> Decision {
         }
     };
     if let Some((better, left)) = better(seen, &request, &plan) {
-        let mut decision = waits(better, Some(left));
-        decision.status.waiting_since = seen.status.waiting_since.clone().or(Some(Time(seen.now)));
-        return decision;
+        return waits(better, Some(left));
     }
     let claim = plan.shares.iter().map(|share| (share.node.clone(), share.gpus)).collect();
     let gang = Gang::new(&seen.job.name, current.attempt, &claim);
@@ -103,7 +101,6 @@ fn claiming(seen: &Observed<'_>, current: &Current<'_>, gang: &Gang) -> Decision
     let mut status = told(seen, Phase::Claimed, gang.attempt, said);
     status.gpus = gang.gpus().to_string();
     status.nodes = gang.nodes();
-    status.waiting_since = None;
     Decision { actions, status, wake: Some(CLAIM_LIFE) }
 }
 

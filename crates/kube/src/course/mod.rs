@@ -151,6 +151,7 @@ fn next(seen: &Observed<'_>, current: &Current<'_>) -> Decision {
         let mut decision = ending::release(seen, current, Said::new("Suspended", "the job is suspended"));
         decision.status.phase = Phase::Suspended;
         decision.status.not_before = None;
+        decision.status.waiting_since = None;
         return decision;
     }
     if let Some(decision) = ending::ended(seen, current) {

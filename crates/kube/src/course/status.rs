@@ -31,6 +31,12 @@ pub(super) fn told(seen: &Observed<'_>, phase: Phase, attempt: u32, said: Said) 
     {
         status.message.clone_from(&before.message);
     }
+    status.waiting_since = match phase {
+        Phase::Pending => status.waiting_since.or(Some(Time(seen.now))),
+        // A claim may have to be given up again.
+        Phase::Claimed => status.waiting_since,
+        _ => None,
+    };
     if matches!(phase, Phase::Pending | Phase::Suspended) {
         status.nodes = String::new();
         status.gpus = seen.job.spec.gpus.to_string();

@@ -378,3 +378,35 @@ fn a_job_that_makes_no_sense_fails_with_all_that_is_wrong() {
     let decision = expect(&case, &[], Phase::Failed, "Invalid");
     assert!(decision.status.message.contains("image"), "{}", decision.status.message);
 }
+
+#[test]
+fn the_wait_for_a_better_placement_counts_from_when_waiting_began() {
+    let mut case = Case::nothing();
+    case.job.spec = examples::spec(5);
+    case.job.spec.wait_for_better_seconds = 60;
+    // Somebody has one of node-1's five.
+    case.pods = vec![json!({
+        "metadata": {"name": "other", "namespace": "team"},
+        "spec": {"nodeName": "node-1", "containers": [{"name": "c", "resources": {"limits": {"nvidia.com/gpu": "1"}}}]},
+        "status": {"phase": "Running"},
+    })];
+    let decision = expect(&case, &[], Phase::Pending, "WaitsForBetter");
+    assert_eq!(decision.status.waiting_since, Some(Time(case.now)));
+    // It waited for any GPUs at all before, and claimed in vain in between.
+    case.status = JobStatus { waiting_since: Some(Time(at(0))), ..JobStatus::default() };
+    case.now = at(59);
+    expect(&case, &[], Phase::Pending, "WaitsForBetter");
+    case.now = at(61);
+    let decision = case.decide();
+    assert_eq!(decision.status.phase, Phase::Claimed);
+    assert_eq!(decision.status.waiting_since, Some(Time(at(0))));
+}
+
+#[test]
+fn a_job_that_runs_or_is_suspended_does_not_wait() {
+    let mut case = Case::with(Set::Running);
+    case.status.waiting_since = Some(Time(at(0)));
+    assert_eq!(case.decide().status.waiting_since, None);
+    case.job.spec.suspend = true;
+    assert_eq!(case.decide().status.waiting_since, None);
+}

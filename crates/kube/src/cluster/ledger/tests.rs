@@ -194,3 +194,50 @@ fn nodes_are_read_with_their_taints_labels_and_levels() {
     assert_eq!(node.taints[0].key, "nvidia.com/gpu");
     assert_eq!(snapshot.levels, ["topology.kubernetes.io/rack", "example.com/row"]);
 }
+
+#[test]
+fn what_is_promised_counts_for_whoever_plans_next_until_its_pods_are_there_or_it_is_given_up() {
+    let mut ledger = Ledger::of(&[node("a", 5), node("b", 3)], &[]);
+    let key = GangKey { job_uid: "uid-one".to_owned(), attempt: 0 };
+    let claim = Claim {
+        resource: "nvidia.com/gpu".to_owned(),
+        nodes: [("a".to_owned(), 4), ("b".to_owned(), 1)].into(),
+    };
+    let promise =
+        Promise { called: "job one".to_owned(), claim, cpu_milli_per_gpu: 2000, memory_per_gpu: 1 << 30 };
+    let before = ledger.changes();
+    ledger.promise(key.clone(), promise);
+    assert!(ledger.claims("uid-one") && ledger.changes() > before);
+    assert_eq!(free(&ledger, Claims::All), [1, 2]);
+    let snapshot = ledger.free(now()).expect("a snapshot");
+    assert_eq!((snapshot.nodes[0].free_cpu_milli, snapshot.nodes[1].free_memory), (24_000, 63 << 30));
+    // The first pod says what the whole set claims; nothing is counted twice.
+    ledger.note_pod(&ours("one", &[("a", 4), ("b", 1)], 0, "2026-01-01T00:00:59Z", 7));
+    assert_eq!(free(&ledger, Claims::All), [1, 2]);
+    ledger.forget_pod(&ours("one", &[("a", 4), ("b", 1)], 0, "2026-01-01T00:00:59Z", 7));
+    ledger.give_up(&key);
+    assert_eq!(free(&ledger, Claims::All), [5, 3]);
+    assert!(!ledger.claims("uid-one"));
+}
+
+#[test]
+fn a_watch_that_is_past_our_newest_pod_has_brought_all_older_ones() {
+    let mut ledger = Ledger::of(&[node("a", 5)], &[]);
+    ledger.note_pod(&ours("one", &[("a", 1), ("b", 1)], 0, NOW, 7));
+    ledger.note_pod(&ours("one", &[("a", 1), ("b", 1)], 1, NOW, 9));
+    ledger.has_watched(8);
+    assert!(!ledger.is_past("uid-one"));
+    ledger.has_watched(9);
+    assert!(ledger.is_past("uid-one"));
+}
+
+#[test]
+fn what_is_told_again_is_no_change() {
+    let mut ledger = Ledger::of(&[node("a", 5)], &[stranger("p", Some("a"), 3, json!({}))]);
+    let before = ledger.changes();
+    ledger.note_node(&node("a", 5));
+    ledger.note_pod(&stranger("p", Some("a"), 3, json!({})));
+    assert_eq!(ledger.changes(), before);
+    ledger.note_node(&node("a", 4));
+    assert!(ledger.changes() > before);
+}

@@ -1,0 +1,345 @@
+//! Rounds: every job that something may have changed for has its turn, one after the other as far as deciding goes, and
+//! beside each other as far as the API server has to be waited for.
+//!
+//! A turn begins by deciding, which waits for nobody. So jobs are decided about strictly in order: first those that have
+//! GPUs or give them back, then those that wait, as `queue.rs` puts them. What a job is to claim is promised in the ledger
+//! before the next one is looked at. Then its requests are under way, while others have their turns; a job has one turn at
+//! a time.
+
+use std::cell::RefCell;
+use std::collections::HashMap;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use futures::future::{FutureExt, LocalBoxFuture};
+use futures::stream::{FuturesUnordered, StreamExt};
+use k8s_openapi::api::core::v1::ConfigMap;
+use k8s_openapi::jiff::{SignedDuration, Timestamp};
+use kube::api::{DeleteParams, DynamicObject, Patch, PatchParams};
+use kube::{Api, CustomResourceExt};
+use serde_json::json;
+
+use super::jobs::{Jobs, Listed};
+use super::serve::Figures;
+use super::{Warnings, events};
+use crate::act::{Hands, patiently};
+use crate::job::{Job, JobStatus, Phase, RondeJob};
+use crate::manager::{Turn, turn};
+use crate::queue::{Queue, Waiting, sort};
+use crate::view::View;
+use crate::{Error, run};
+
+/// Rounds come no closer than this, nor closer than the last one took.
+const REST: Duration = Duration::from_millis(50);
+/// Every job is looked at again after this time, whatever happened.
+const LOOK: Duration = Duration::from_secs(30);
+/// How many jobs have requests under way at a time.
+const AT_ONCE: usize = 32;
+/// How often what is told of a job changes at most, where only the words do.
+const WORDS: Duration = Duration::from_secs(5);
+/// How long a turn may take. One that is broken off is begun anew: whatever was done can be seen.
+const LONGEST_TURN: Duration = Duration::from_secs(60);
+
+/// What rounds need besides what they remember.
+pub(super) struct Rounds<'a> {
+    pub(super) jobs: &'a Jobs,
+    pub(super) hands: &'a Hands,
+    pub(super) view: &'a View,
+    pub(super) figures: &'a Figures,
+    pub(super) warnings: &'a Warnings,
+    /// How long the first of the queue may be overtaken.
+    pub(super) hold_after: SignedDuration,
+}
+
+/// What is remembered of a job between its turns.
+struct Memory {
+    /// What was decided last counts more than what a watch may not have brought yet.
+    status: JobStatus,
+    /// What was written last, and when.
+    written: Rc<RefCell<Written>>,
+    /// What the last turn began with; none if it must be looked at again.
+    looked: Option<Looked>,
+    /// When to look again if nothing happens.
+    wake: Instant,
+    /// After a request that was not taken it is not looked at before `wake`, whatever happens.
+    rests: bool,
+    is_busy: bool,
+}
+
+/// A status that others can read.
+struct Written {
+    status: JobStatus,
+    at: Instant,
+}
+
+/// What a decision depends on: where it is the same, the decision would be.
+#[derive(PartialEq, Eq)]
+struct Looked {
+    changes: u64,
+    generation: Option<i64>,
+    deleting: bool,
+    may_claim: Result<(), String>,
+}
+
+/// Turns whose requests are under way, and whose they are.
+type UnderWay<'a> = FuturesUnordered<LocalBoxFuture<'a, Option<(String, Turn)>>>;
+
+impl Rounds<'_> {
+    /// Goes on for ever.
+    pub(super) async fn run(&self) {
+        let mut memories: HashMap<String, Memory> = HashMap::new();
+        let mut under_way: UnderWay<'_> = FuturesUnordered::new();
+        let mut changes = self.view.changes();
+        let mut cleared: Option<Instant> = None;
+        loop {
+            let began = Instant::now();
+            let wake = self.round(&mut memories, &mut under_way);
+            if cleared.is_none_or(|cleared| cleared.elapsed() >= LOOK) {
+                cleared = Some(began);
+                under_way.push(self.clear_away().boxed_local());
+            }
+            let mut rest = std::pin::pin!(tokio::time::sleep(began.elapsed().max(REST)));
+            let mut has_ended = false;
+            loop {
+                tokio::select! {
+                    () = &mut rest => break,
+                    Some(ended) = under_way.next() => {
+                        self.note(&mut memories, ended);
+                        has_ended = true;
+                    }
+                }
+            }
+            // A job whose turn has ended is looked at again at once.
+            if has_ended {
+                continue;
+            }
+            tokio::select! {
+                () = changes.next() => {}
+                () = self.jobs.changed() => {}
+                Some(ended) = under_way.next() => self.note(&mut memories, ended),
+                () = tokio::time::sleep_until(wake.into()) => {}
+            }
+        }
+    }
+
+    /// Begins the turns of all jobs that something may have changed for; returns when to look again if nothing happens.
+    fn round<'r>(&'r self, memories: &mut HashMap<String, Memory>, under_way: &mut UnderWay<'r>) -> Instant {
+        let all = self.jobs.all();
+        let by_uid: HashMap<&str, &Arc<Listed>> =
+            all.iter().map(|listed| (listed.job.root.uid.as_str(), listed)).collect();
+        memories.retain(|uid, memory| memory.is_busy || by_uid.contains_key(uid.as_str()));
+        for (uid, listed) in &by_uid {
+            if !memories.contains_key(*uid) {
+                memories.insert((*uid).to_owned(), Memory::new(&listed.status));
+            }
+        }
+        self.figures.count(memories.values().map(|memory| memory.status.phase));
+        let now = Timestamp::now();
+        let (active, waiting) = self.order(&all, memories, now);
+        for uid in active {
+            if let Some(listed) = by_uid.get(uid.as_str()) {
+                self.begin(listed, Ok(()), memories, under_way);
+            }
+        }
+        let mut queue = Queue::new(self.hold_after, now);
+        for job in &waiting {
+            let Some(listed) = by_uid.get(job.uid.as_str()) else { continue };
+            let may_claim = queue.ask(job);
+            let may = may_claim.is_ok();
+            self.begin(listed, may_claim, memories, under_way);
+            if may && !self.view.ledger().claims(&job.uid) {
+                queue.refused(job);
+            }
+        }
+        let idle = memories.values().filter(|memory| !memory.is_busy);
+        let wake = idle.map(|memory| memory.wake).min();
+        let latest = Instant::now() + LOOK;
+        wake.map_or(latest, |wake| wake.min(latest))
+    }
+
+    /// Begins a job's turn, if it has none and something may have changed for it.
+    fn begin<'r>(
+        &'r self,
+        listed: &Arc<Listed>,
+        may_claim: Result<(), String>,
+        memories: &mut HashMap<String, Memory>,
+        under_way: &mut UnderWay<'r>,
+    ) {
+        let uid = listed.job.root.uid.clone();
+        let Some(memory) = memories.get_mut(&uid) else { return };
+        let looked = Looked {
+            changes: self.view.ledger().changes(),
+            generation: listed.job.generation,
+            deleting: listed.job.deleting,
+            may_claim: may_claim.clone(),
+        };
+        let has_time = memory.rests || memory.looked.as_ref() == Some(&looked);
+        // There is another round as soon as one of those under way has ended.
+        let is_full = under_way.len() >= AT_ONCE;
+        if is_full || memory.is_busy || has_time && memory.wake > Instant::now() {
+            return;
+        }
+        memory.looked = Some(looked);
+        let (status, written) = (memory.status.clone(), Rc::clone(&memory.written));
+        let mut turn = self
+            .attend(Arc::clone(listed), status, written, may_claim)
+            .map(move |turned| Some((uid, turned)))
+            .boxed_local();
+        match (&mut turn).now_or_never() {
+            Some(ended) => self.note(memories, ended),
+            None => {
+                memory.is_busy = true;
+                under_way.push(turn);
+            }
+        }
+    }
+
+    /// One job's turn.
+    async fn attend(
+        &self,
+        listed: Arc<Listed>,
+        status: JobStatus,
+        written: Rc<RefCell<Written>>,
+        may_claim: Result<(), String>,
+    ) -> Turn {
+        let job = &listed.job;
+        let say = async |status: &JobStatus| {
+            let (before, is_due) = {
+                let Written { status, at } = &*written.borrow();
+                (status.clone(), at.elapsed() >= WORDS)
+            };
+            if before == *status || !is_due && !is_pressing(&before, status) {
+                return Ok(());
+            }
+            write(self.hands, job, status).await?;
+            written.replace(Written { status: status.clone(), at: Instant::now() });
+            if let Err(error) = events::tell(self.hands, job, &before, status).await {
+                self.warnings.say(&error.to_string());
+            }
+            Ok(())
+        };
+        let may_claim = may_claim.as_ref().copied().map_err(String::as_str);
+        let turned = turn(job, status, may_claim, self.hands, self.view, say);
+        let mut turned = match tokio::time::timeout(LONGEST_TURN, turned).await {
+            Ok(turned) => turned,
+            Err(_) => {
+                let message = "the API server does not answer".to_owned();
+                let trouble = Error::Passing { doing: format!("bring job {} on", job.name), message };
+                let status = written.borrow().status.clone();
+                Turn { status, wake: Some(Duration::ZERO), trouble: Some(trouble) }
+            }
+        };
+        if written.borrow().status != turned.status {
+            turned.wake = Some(turned.wake.map_or(WORDS, |wake| wake.min(WORDS)));
+        }
+        turned
+    }
+
+    /// The jobs that have GPUs or have ended, and in their order those that wait.
+    fn order(
+        &self,
+        all: &[Arc<Listed>],
+        memories: &HashMap<String, Memory>,
+        now: Timestamp,
+    ) -> (Vec<String>, Vec<Waiting>) {
+        let ledger = self.view.ledger();
+        let (mut active, mut waiting) = (Vec::new(), Vec::new());
+        for Listed { job, .. } in all.iter().map(Arc::as_ref) {
+            let uid = &job.root.uid;
+            let Some(Memory { status, is_busy, .. }) = memories.get(uid) else { continue };
+            let waits = matches!(status.phase, Phase::Pending | Phase::Suspended);
+            // One that is claiming does not wait any more, though its turn has not ended.
+            if !waits || *is_busy && ledger.claims(uid) {
+                active.push(uid.clone());
+                continue;
+            }
+            let pauses = status.not_before.as_ref().is_some_and(|time| time.0 > now);
+            // What waiting for GPUs does not help.
+            let is_in_vain = matches!(status.reason.as_str(), "NeverEnough" | "Invalid");
+            waiting.push(Waiting {
+                uid: uid.clone(),
+                called: format!("{}/{}", job.namespace, job.name),
+                resource: job.spec.resource.clone(),
+                priority: job.spec.priority,
+                created: job.created,
+                since: status.waiting_since.as_ref().map_or(now, |time| time.0),
+                able: !job.spec.suspend && !pauses && !is_in_vain,
+            });
+        }
+        active.sort();
+        sort(&mut waiting);
+        (active, waiting)
+    }
+
+    /// Jobs of `ronde kube run` that were left behind and whose time is over.
+    async fn clear_away(&self) -> Option<(String, Turn)> {
+        for (namespace, name) in run::expired(self.view, Timestamp::now()) {
+            let maps: Api<ConfigMap> = Api::namespaced(self.hands.client.clone(), &namespace);
+            // Whoever comes next will try again.
+            let _ = maps.delete(&name, &DeleteParams::background()).await;
+        }
+        None
+    }
+
+    /// A turn has ended.
+    fn note(&self, memories: &mut HashMap<String, Memory>, ended: Option<(String, Turn)>) {
+        let Some((uid, turned)) = ended else { return };
+        if let Some(error) = &turned.trouble {
+            self.warnings.say(&error.to_string());
+        }
+        let Some(memory) = memories.get_mut(&uid) else { return };
+        if std::mem::take(&mut memory.is_busy) {
+            // What happened while its requests were under way has not been looked at.
+            memory.looked = None;
+        }
+        memory.status = turned.status;
+        memory.rests = turned.trouble.is_some();
+        memory.wake = Instant::now() + turned.wake.map_or(LOOK, |wake| wake.min(LOOK));
+    }
+}
+
+impl Memory {
+    fn new(status: &JobStatus) -> Memory {
+        let now = Instant::now();
+        Memory {
+            status: status.clone(),
+            written: Rc::new(RefCell::new(Written { status: status.clone(), at: now })),
+            looked: None,
+            wake: now,
+            rests: false,
+            is_busy: false,
+        }
+    }
+}
+
+/// Whether others must know at once what has changed. A claim becomes safe in a moment, and pods that start do so by
+/// themselves: that is written if it lasts.
+fn is_pressing(before: &JobStatus, now: &JobStatus) -> bool {
+    let passes = now.phase == Phase::Claimed || now.phase == Phase::Scheduled && now.reason == "Starting";
+    !passes && (before.phase, &before.reason) != (now.phase, &now.reason)
+}
+
+/// Writes a status down, so that another manager goes on from it.
+async fn write(hands: &Hands, job: &Job, status: &JobStatus) -> Result<(), Error> {
+    // What is answered is not read: it may be a job that cannot be.
+    let jobs: Api<DynamicObject> =
+        Api::namespaced_with(hands.client.clone(), &job.namespace, &RondeJob::api_resource());
+    // Fields that are not there any more must go, which a merge does only for those that say so.
+    let mut body = json!(status);
+    for field in
+        ["notBefore", "waitingSince", "started", "finished", "exitCode", "failedPod", "avoid", "nodes"]
+    {
+        if body.get(field).is_none() {
+            body[field] = serde_json::Value::Null;
+        }
+    }
+    // With its uid, so that a job that was made anew under the same name does not get it.
+    let patch = Patch::Merge(json!({"metadata": {"uid": job.root.uid}, "status": body}));
+    let params = PatchParams::default();
+    match patiently("write the job's status", || jobs.patch_status(&job.name, &params, &patch)).await {
+        Ok(_) | Err(Error::Gone { .. }) => Ok(()),
+        Err(Error::Passing { message, .. }) if message.contains("Precondition failed") => Ok(()),
+        Err(error) => Err(error),
+    }
+}
