@@ -1,5 +1,7 @@
 //! The planner: looks at every node, decides how many GPUs it can be, lets the policy choose, and says why.
 
+use std::borrow::Cow;
+use std::collections::HashSet;
 use std::ops::Range;
 
 use crate::explain::Explainer;
@@ -8,7 +10,7 @@ use crate::plan::{Alternative, Cause, Plan, Refusal, Share};
 use crate::policy::{Grant, choose};
 use crate::reason::Reason;
 use crate::request::{MOST_GPUS, Policy, Request};
-use crate::snapshot::{Node, Snapshot};
+use crate::snapshot::{MOST_LEVELS, Node, Snapshot};
 use crate::survey::{Surveyed, holdings, survey};
 
 /// Chooses the nodes for a job: all of its GPUs, or none.
@@ -25,14 +27,15 @@ use crate::survey::{Surveyed, holdings, survey};
 /// # Errors
 /// Why there is no plan, with the reason of every node.
 pub fn plan(snapshot: &Snapshot, request: &Request) -> Result<Plan, Refusal> {
-    check(snapshot, request)?;
+    let levels = levels(snapshot, request);
+    check(&levels, request)?;
     let topology = request.topology.as_ref();
     let required = topology.filter(|topology| topology.required).map(|topology| topology.level.as_str());
     let mut nodes: Vec<&Node> = snapshot.nodes.iter().collect();
     nodes.sort_by(|a, b| a.name.cmp(&b.name));
     let look = |node: &&Node| survey(node, request, snapshot.taken, required);
     let surveyed: Vec<Surveyed> = nodes.iter().map(look).collect();
-    let cluster = Cluster { nodes: &nodes, levels: &snapshot.levels, surveyed: &surveyed };
+    let cluster = Cluster { nodes: &nodes, levels: &levels, surveyed: &surveyed };
     let field = cluster.field(request, |surveyed| surveyed.usable);
     let need = largest_arena(&field).min(u64::from(request.max)) as u32;
     if need < request.min {
@@ -89,8 +92,29 @@ impl Cluster<'_> {
     }
 }
 
+/// The levels that say where nodes stand, with the one that the request names, if any node has its label: a level that
+/// nobody spoke of before stands outside of those that have more domains than it.
+fn levels<'a>(snapshot: &'a Snapshot, request: &Request) -> Cow<'a, [String]> {
+    let known = &snapshot.levels;
+    let domains = |level: &str| {
+        snapshot.nodes.iter().filter_map(|node| node.labels.get(level)).collect::<HashSet<_>>().len()
+    };
+    let named = request.topology.as_ref().map(|topology| &topology.level);
+    let Some(named) = named.filter(|named| !known.contains(named) && domains(named) > 0) else {
+        return Cow::Borrowed(known);
+    };
+    let outside = known.iter().take_while(|level| domains(level) <= domains(named)).count();
+    let mut levels = known.clone();
+    levels.insert(outside, named.clone());
+    // The one that is named counts more than others.
+    if levels.len() > MOST_LEVELS {
+        levels.remove(if outside == 0 { levels.len() - 1 } else { 0 });
+    }
+    Cow::Owned(levels)
+}
+
 /// What makes no sense, whatever the cluster, or in no cluster like this.
-fn check(snapshot: &Snapshot, request: &Request) -> Result<(), Refusal> {
+fn check(levels: &[String], request: &Request) -> Result<(), Refusal> {
     let Request { min, max, per_node, .. } = request;
     if *max == 0 {
         return Err(Refusal::invalid("a job of 0 GPUs cannot be planned; ask for at least one"));
@@ -105,8 +129,8 @@ fn check(snapshot: &Snapshot, request: &Request) -> Result<(), Refusal> {
         return Err(Refusal::invalid("with at most 0 GPUs of a node there can be no job"));
     }
     match &request.topology {
-        Some(topology) if !snapshot.levels.contains(&topology.level) => {
-            let known = match snapshot.levels.as_slice() {
+        Some(topology) if !levels.contains(&topology.level) => {
+            let known = match levels {
                 [] => "none is known of this cluster".to_owned(),
                 levels => format!("there are {}", levels.join(", ")),
             };

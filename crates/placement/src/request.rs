@@ -39,7 +39,7 @@ pub struct Request {
     pub policy: Policy,
     /// What it wants of the topology. If nothing, all levels of the snapshot are preferred.
     pub topology: Option<Topology>,
-    /// Nodes that are not to be used, and why.
+    /// Nodes that are not to be used for now, and why.
     pub excluded: BTreeMap<String, String>,
 }
 
@@ -61,7 +61,7 @@ pub enum Policy {
 /// What a job wants of the topology.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Topology {
-    /// The level's label key: one of [`Snapshot::levels`](crate::Snapshot::levels).
+    /// The level's label key: one of [`Snapshot::levels`](crate::Snapshot::levels), or any other that nodes have.
     pub level: String,
     /// Whether all GPUs must be in one domain of this level. If not, the fewest domains of it and of the levels around it
     /// are preferred, and levels inside it do not matter.

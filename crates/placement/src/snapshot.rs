@@ -50,6 +50,10 @@ pub struct Node {
     pub cordoned: bool,
     /// Whether its kubelet reports that it can run pods.
     pub ready: bool,
+    /// Thousandths of a CPU that it gives to pods; at least what is free.
+    pub cpu_milli: u64,
+    /// Bytes of memory that it gives to pods; at least what is free.
+    pub memory: u64,
     /// Thousandths of a CPU that no pod has asked for.
     pub free_cpu_milli: u64,
     /// Bytes of memory that no pod has asked for.
@@ -171,6 +175,8 @@ impl Node {
         Node {
             name: name.into(),
             ready: true,
+            cpu_milli: u64::MAX,
+            memory: u64::MAX,
             free_cpu_milli: u64::MAX,
             free_memory: u64::MAX,
             free_pods: u32::MAX,

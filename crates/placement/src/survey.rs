@@ -11,7 +11,7 @@ pub(crate) struct Surveyed {
     pub(crate) gpus: Gpus,
     /// How many GPUs the job could have.
     pub(crate) usable: u32,
-    /// How many it could have if the node were empty and in order; none if it is not meant at all.
+    /// How many it could have if the node were empty, in order and not left out; none if it is not meant at all.
     pub(crate) some_day: u32,
     /// Why it is not all that are free. There is one whenever nothing is usable.
     pub(crate) limit: Option<Reason>,
@@ -39,7 +39,12 @@ pub(crate) fn survey(node: &Node, request: &Request, taken: u64, required: Optio
     if let Some(reason) = not_meant(node, &gpus, request, required) {
         return Surveyed { gpus, usable: 0, some_day: 0, limit: Some(reason) };
     }
-    let some_day = gpus.allocatable.min(request.per_node.unwrap_or(u32::MAX));
+    let some_day = most(
+        gpus.allocatable,
+        request,
+        node.cpu_milli.max(node.free_cpu_milli),
+        node.memory.max(node.free_memory),
+    );
     let (usable, limit) = match not_now(node, &gpus, request, taken) {
         Some(reason) => (0, Some(reason)),
         None => room(node, &gpus, request),
@@ -51,9 +56,6 @@ pub(crate) fn survey(node: &Node, request: &Request, taken: u64, required: Optio
 fn not_meant(node: &Node, gpus: &Gpus, request: &Request, required: Option<&str>) -> Option<Reason> {
     if gpus.allocatable == 0 {
         return Some(Reason::NoSuchGpus { resource: request.resource.clone() });
-    }
-    if let Some(why) = request.excluded.get(&node.name) {
-        return Some(Reason::Excluded { why: why.clone() });
     }
     if let Some((key, value)) =
         request.node_selector.iter().find(|(key, value)| node.labels.get(*key) != Some(value))
@@ -70,8 +72,12 @@ fn not_meant(node: &Node, gpus: &Gpus, request: &Request, required: Option<&str>
     Some(Reason::Nowhere { level: level.to_owned() })
 }
 
-/// Why it gives nothing at the moment. A cordoned or broken node has taints that say so too, in longer words.
+/// Why it gives nothing at the moment: all of this may pass. A cordoned or broken node has taints that say so too, in
+/// longer words.
 fn not_now(node: &Node, gpus: &Gpus, request: &Request, taken: u64) -> Option<Reason> {
+    if let Some(why) = request.excluded.get(&node.name) {
+        return Some(Reason::Excluded { why: why.clone() });
+    }
     if node.cordoned {
         return Some(Reason::Cordoned);
     }
@@ -89,23 +95,29 @@ fn not_now(node: &Node, gpus: &Gpus, request: &Request, taken: u64) -> Option<Re
     (node.free_pods == 0).then_some(Reason::NoPods)
 }
 
+/// How many of these GPUs a pod can have with this much CPU and memory.
+fn most(gpus: u32, request: &Request, cpu_milli: u64, memory: u64) -> u32 {
+    let per_node = request.per_node.unwrap_or(u32::MAX);
+    let cpu = fit(cpu_milli, request.cpu_milli_per_gpu);
+    gpus.min(per_node).min(cpu).min(fit(memory, request.memory_per_gpu))
+}
+
+/// How often `each` is in `free`; as often as one likes if it is nothing.
+fn fit(free: u64, each: u64) -> u32 {
+    free.checked_div(each).map_or(u32::MAX, |fit| fit.try_into().unwrap_or(u32::MAX))
+}
+
 /// How many of the free GPUs a pod can have, and what limits it the most. Of equal limits the first is named.
 fn room(node: &Node, gpus: &Gpus, request: &Request) -> (u32, Option<Reason>) {
-    let fit = |free: u64, each: u64| {
-        free.checked_div(each).map_or(u32::MAX, |fit| fit.try_into().unwrap_or(u32::MAX))
-    };
-    let per_node = request.per_node.unwrap_or(u32::MAX);
-    let cpu = fit(node.free_cpu_milli, request.cpu_milli_per_gpu);
-    let memory = fit(node.free_memory, request.memory_per_gpu);
-    let usable = gpus.free.min(per_node).min(cpu).min(memory);
+    let usable = most(gpus.free, request, node.free_cpu_milli, node.free_memory);
     let limit = if usable == gpus.free {
         None
-    } else if usable == cpu {
+    } else if usable == fit(node.free_cpu_milli, request.cpu_milli_per_gpu) {
         Some(Reason::Cpu { free_milli: node.free_cpu_milli, each_milli: request.cpu_milli_per_gpu })
-    } else if usable == memory {
+    } else if usable == fit(node.free_memory, request.memory_per_gpu) {
         Some(Reason::Memory { free: node.free_memory, each: request.memory_per_gpu })
     } else {
-        Some(Reason::Limit { per_node })
+        Some(Reason::Limit { per_node: usable })
     };
     (usable, limit)
 }

@@ -344,6 +344,59 @@ fn what_can_never_be_is_said_to_be_so() {
 }
 
 #[test]
+fn what_is_not_possible_now_is_not_said_to_be_never() {
+    let flaws: [fn(&mut Node); 4] = [
+        |node| node.cordoned = true,
+        |node| node.ready = false,
+        |node| node.free_memory = 0,
+        |node| {
+            let (key, value) = ("team".to_owned(), String::new());
+            node.taints = vec![Taint { key, value, effect: Effect::NoSchedule }];
+        },
+    ];
+    for flaw in flaws {
+        let mut nodes = nodes(&[8, 8]);
+        flaw(&mut nodes[0]);
+        let request = Request { memory_per_gpu: 1, ..Request::new(16) };
+        assert_eq!(refusal(&flat(nodes), &request).missing(), Some(8));
+    }
+    // Left out for a while, after a pod was not placed there.
+    let excluded = BTreeMap::from([("node-1".to_owned(), "it did not take a pod".to_owned())]);
+    let refused = refusal(&flat(nodes(&[8, 8])), &Request { excluded, ..Request::new(16) });
+    let text = "waiting for 8 more GPUs: node-1 is left out: it did not take a pod";
+    assert_eq!(refused.waiting().as_deref(), Some(text));
+}
+
+#[test]
+fn more_cpu_or_memory_than_any_node_has_is_never() {
+    let mut nodes = nodes(&[8, 8]);
+    for node in &mut nodes {
+        (node.cpu_milli, node.memory) = (64_000, 512 << 30);
+        (node.free_cpu_milli, node.free_memory) = (0, 0);
+    }
+    let with =
+        |cpu_milli_per_gpu, memory_per_gpu| Request { cpu_milli_per_gpu, memory_per_gpu, ..Request::new(9) };
+    let cluster = flat(nodes);
+    assert_eq!(refusal(&cluster, &with(8_000, 64 << 30)).missing(), Some(9));
+    for request in [with(65_000, 0), with(0, 1 << 40), with(16_000, 0)] {
+        assert!(matches!(refusal(&cluster, &request).cause, Cause::Never { .. }), "{request:?}");
+    }
+}
+
+#[test]
+fn any_label_that_nodes_have_can_be_a_level() {
+    let mut cluster = racks();
+    let request = Request { topology: within(BLOCK, true), ..Request::new(8) };
+    let expected = summary(&cluster, &request);
+    // Nobody said that it is a level.
+    cluster.levels.retain(|level| level != BLOCK);
+    assert_eq!(summary(&cluster, &request), expected);
+    cluster.levels.clear();
+    let preferred = Request { topology: within(RACK, false), ..Request::new(2) };
+    assert!(plan(&cluster, &preferred).is_ok());
+}
+
+#[test]
 fn requests_that_make_no_sense_are_refused_whatever_the_cluster() {
     let table = [
         (Request::new(0), "a job of 0 GPUs cannot be planned; ask for at least one"),

@@ -69,7 +69,6 @@ pub struct Ledger {
     /// Where the pods of each of our jobs are.
     jobs: HashMap<String, BTreeSet<(String, String)>>,
     promises: BTreeMap<GangKey, Promise>,
-    levels: Vec<String>,
     /// How often something has changed.
     changes: u64,
     /// The newest version of a pod that the watch has brought; it brings them in order.
@@ -95,13 +94,6 @@ impl Ledger {
         nodes.into_iter().for_each(|node| ledger.note_node(node));
         pods.into_iter().for_each(|pod| ledger.note_pod(pod));
         ledger
-    }
-
-    /// Adds a label that says where nodes stand, as the innermost level.
-    pub fn add_level(&mut self, label: &str) {
-        if !LEVELS.contains(&label) && !self.levels.iter().any(|known| known == label) {
-            self.levels.push(label.to_owned());
-        }
     }
 
     /// A node is there, or has changed.
@@ -264,9 +256,8 @@ impl Ledger {
         let nodes =
             self.nodes.iter().map(|(name, entry)| node(name, entry, held.get(name.as_str()))).collect();
         let is_used = |level: &str| self.nodes.values().any(|node| node.labels.contains_key(level));
-        let known = LEVELS.into_iter().filter(|level| is_used(level)).map(str::to_owned);
-        let mut levels: Vec<String> = known.chain(self.levels.iter().cloned()).collect();
-        levels.truncate(ronde_placement::MOST_LEVELS);
+        let used = LEVELS.into_iter().filter(|level| is_used(level)).map(str::to_owned);
+        let levels = used.take(ronde_placement::MOST_LEVELS).collect();
         Snapshot::new(u64::try_from(now.as_second()).unwrap_or(0), levels, nodes)
     }
 
@@ -428,6 +419,8 @@ fn node(name: &str, entry: &NodeEntry, held: Option<&Held>) -> ronde_placement::
         taints: entry.taints.clone(),
         cordoned: entry.cordoned,
         ready: entry.ready,
+        cpu_milli: entry.cpu_milli,
+        memory: entry.memory,
         free_cpu_milli: entry.cpu_milli.saturating_sub(held.cpu_milli),
         free_memory: entry.memory.saturating_sub(held.memory),
         free_pods: entry.pods.saturating_sub(held.pods),

@@ -80,13 +80,10 @@ fn look(args: &KubePlanArgs) -> Result<(Snapshot, Vec<String>), Error> {
     if let Some(path) = &args.snapshot {
         return read(path).map(|snapshot| (snapshot, Vec::new()));
     }
-    let mut ledger = block_on(async {
+    let ledger = block_on(async {
         let connection = ronde_kube::connect(&which(&args.cluster)).await?;
         ronde_kube::survey(&connection).await
     })?;
-    if let Some(label) = &args.gpus.topology {
-        ledger.add_level(label);
-    }
     let snapshot = ledger.free_now().map_err(|error| Error::Never(error.to_string()))?;
     if let Some(path) = &args.save_snapshot {
         let text = serde_json::to_string_pretty(&snapshot).unwrap_or_default();

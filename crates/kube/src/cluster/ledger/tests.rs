@@ -186,13 +186,12 @@ fn nodes_are_read_with_their_taints_labels_and_levels() {
     node.spec = serde_json::from_value(spec).expect("a spec");
     node.status.as_mut().and_then(|status| status.conditions.as_mut()).expect("conditions")[0].status =
         "Unknown".to_owned();
-    let mut ledger = Ledger::of([&node], []);
-    ledger.add_level("example.com/row");
-    let snapshot = ledger.free(now()).expect("a snapshot");
+    let snapshot = Ledger::of([&node], []).free(now()).expect("a snapshot");
     let node = &snapshot.nodes[0];
     assert!(node.cordoned && !node.ready);
     assert_eq!(node.taints[0].key, "nvidia.com/gpu");
-    assert_eq!(snapshot.levels, ["topology.kubernetes.io/rack", "example.com/row"]);
+    assert_eq!(snapshot.levels, ["topology.kubernetes.io/rack"]);
+    assert_eq!((node.cpu_milli, node.memory), (32_000, 64 << 30));
 }
 
 #[test]
