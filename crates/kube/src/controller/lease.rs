@@ -1,26 +1,51 @@
 //! Leader election: of several controllers the one that holds the lease acts.
+//!
+//! A lease runs out when its holder has not renewed it for as long as it says. Whether it has is told by a clock that nobody
+//! sets, from when its last renewal was first seen here: the clocks of two machines need not agree. The holder stops acting
+//! well before that ([`ACTS`] against [`HOLDS`]), counted from before it asked for its last renewal, so that what it still
+//! has under way is over when another begins. Whoever ends in order gives the lease back, and need not be waited for.
 
 use std::time::Duration;
 
 use k8s_openapi::api::coordination::v1::{Lease as LeaseObject, LeaseSpec};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
-use k8s_openapi::jiff::{SignedDuration, Timestamp};
+use k8s_openapi::jiff::Timestamp;
 use kube::Api;
 use kube::api::PostParams;
+use tokio::time::Instant;
 
-use crate::act::patiently;
 use crate::{Connection, Error};
 
 /// What the lease is called.
 const NAME: &str = "ronde-manager";
-/// How long a lease holds without being renewed, and how often it is.
+/// How long a lease holds without being renewed, in seconds.
 const HOLDS: i32 = 15;
-const RENEW: Duration = Duration::from_secs(4);
+/// How long whoever holds it acts without having renewed it.
+const ACTS: Duration = Duration::from_secs(10);
+/// How often it is renewed, and how often others look whether it has run out.
+const RENEW: Duration = Duration::from_secs(3);
 const RETRY: Duration = Duration::from_secs(2);
+/// How long a request may take.
+const PATIENCE: Duration = Duration::from_secs(3);
 
 pub(super) struct Lease {
     leases: Api<LeaseObject>,
     identity: String,
+}
+
+/// What is known of a lease that another holds: its last renewal, and when that was first seen.
+#[derive(Clone, Debug)]
+struct Watched {
+    holder: String,
+    renewed: Option<MicroTime>,
+    first_seen: Instant,
+}
+
+/// What came of a try.
+#[derive(Debug)]
+enum Tried {
+    Ours,
+    Others(LeaseSpec),
 }
 
 impl Lease {
@@ -29,12 +54,14 @@ impl Lease {
         Lease { leases, identity: identity.to_owned() }
     }
 
-    /// Waits until the lease is ours.
-    pub(super) async fn take(&self) -> Result<(), Error> {
+    /// Waits until the lease is ours; returns since when.
+    pub(super) async fn take(&self) -> Result<Instant, Error> {
+        let mut watched: Option<Watched> = None;
         loop {
-            match self.renew().await {
-                Ok(true) => return Ok(()),
-                Ok(false) => {}
+            let began = Instant::now();
+            match self.try_once(watched.as_ref()).await {
+                Ok(Tried::Ours) => return Ok(began),
+                Ok(Tried::Others(held)) => watched = Some(Watched::again(watched, &held, Instant::now())),
                 Err(error) if error.is_passing() => {}
                 Err(error) => return Err(error),
             }
@@ -42,49 +69,76 @@ impl Lease {
         }
     }
 
-    /// Renews it until that is not possible any more.
-    pub(super) async fn keep(&self) -> Error {
-        let mut renewed = tokio::time::Instant::now();
-        // Before the lease is over, so that two never act at a time.
-        let limit = Duration::from_secs(HOLDS as u64) - RENEW;
+    /// Renews it until that is not possible any more; returns why, before anybody else can have taken it.
+    pub(super) async fn keep(&self, since: Instant) -> Error {
+        let mut renewed = since;
+        let mut trouble = "the API server does not answer".to_owned();
         loop {
-            tokio::time::sleep(RENEW).await;
-            match tokio::time::timeout(RENEW, self.renew()).await {
-                Ok(Ok(true)) => renewed = tokio::time::Instant::now(),
-                Ok(Ok(false)) => return lost("another manager has taken over"),
-                Ok(Err(_)) | Err(_) if renewed.elapsed() >= limit => {
-                    return lost("the lease could not be renewed");
+            let end = renewed + ACTS;
+            let renewing = async {
+                tokio::time::sleep(RENEW).await;
+                let began = Instant::now();
+                self.try_once(None).await.map(|tried| (began, tried))
+            };
+            match tokio::time::timeout_at(end, renewing).await {
+                Ok(Ok((began, Tried::Ours))) => renewed = began,
+                Ok(Ok((_, Tried::Others(held)))) => {
+                    let holder = held.holder_identity.unwrap_or_default();
+                    return lost(&format!("{holder} has taken over"));
                 }
-                Ok(Err(_)) | Err(_) => {}
+                Ok(Err(error)) => trouble = error.to_string(),
+                Err(_) => return lost(&format!("the lease could not be renewed: {trouble}")),
             }
         }
     }
 
-    /// Takes or renews the lease; false if another holds it.
-    async fn renew(&self) -> Result<bool, Error> {
-        let now = Timestamp::now();
-        let found = patiently("read the lease", || self.leases.get_opt(NAME)).await?;
+    /// Gives the lease back, so that another need not wait for it to run out. If that fails, it does.
+    pub(super) async fn give_back(&self) {
+        let giving = async {
+            let mut lease = self.leases.get(NAME).await?;
+            let holder = lease.spec.as_ref().and_then(|spec| spec.holder_identity.as_deref());
+            if holder == Some(&self.identity) {
+                lease.spec = lease.spec.map(|spec| LeaseSpec { holder_identity: None, ..spec });
+                self.leases.replace(NAME, &PostParams::default(), &lease).await?;
+            }
+            Ok::<(), kube::Error>(())
+        };
+        let _ = tokio::time::timeout(PATIENCE, giving).await;
+    }
+
+    /// Takes or renews the lease, if it is ours, nobody's, or has run out.
+    async fn try_once(&self, watched: Option<&Watched>) -> Result<Tried, Error> {
+        let trying = self.try_once_patiently(watched);
+        let late = || Error::Passing {
+            doing: "renew the lease".to_owned(),
+            message: "the API server does not answer".to_owned(),
+        };
+        tokio::time::timeout(PATIENCE, trying).await.unwrap_or_else(|_| Err(late()))
+    }
+
+    async fn try_once_patiently(&self, watched: Option<&Watched>) -> Result<Tried, Error> {
         let params = PostParams::default();
+        let found = self.leases.get_opt(NAME).await.map_err(|error| Error::met("read the lease", error))?;
+        let now = Timestamp::now();
         let Some(mut lease) = found else {
             let mut lease = LeaseObject::default();
             lease.metadata.name = Some(NAME.to_owned());
             lease.spec = Some(self.spec(now, None));
-            return match patiently("take the lease", || self.leases.create(&params, &lease)).await {
-                Err(Error::Exists { .. }) => Ok(false),
-                other => other.map(|_| true),
-            };
+            let made = self.leases.create(&params, &lease).await;
+            return made.map(|_| Tried::Ours).map_err(|error| match Error::met("take the lease", error) {
+                // Another was quicker, and will be seen the next time.
+                Error::Exists { doing } => Error::Passing { doing, message: "there is one now".to_owned() },
+                other => other,
+            });
         };
         let held = lease.spec.clone().unwrap_or_default();
-        if !may_take(&held, &self.identity, now) {
-            return Ok(false);
+        if !may_take(&held, &self.identity, watched, Instant::now()) {
+            return Ok(Tried::Others(held));
         }
         lease.spec = Some(self.spec(now, Some(&held)));
         // The version that was read goes along, so of two who try at a time one is refused.
-        match self.leases.replace(NAME, &params, &lease).await {
-            Ok(_) => Ok(true),
-            Err(kube::Error::Api(status)) if status.code == 409 => Ok(false),
-            Err(error) => Err(Error::met("renew the lease", error)),
-        }
+        let replaced = self.leases.replace(NAME, &params, &lease).await;
+        replaced.map(|_| Tried::Ours).map_err(|error| Error::met("renew the lease", error))
     }
 
     fn spec(&self, now: Timestamp, before: Option<&LeaseSpec>) -> LeaseSpec {
@@ -102,12 +156,27 @@ impl Lease {
     }
 }
 
-/// Whether a lease is ours, nobody's, or over.
-fn may_take(held: &LeaseSpec, identity: &str, now: Timestamp) -> bool {
+impl Watched {
+    /// What is known after another look.
+    fn again(before: Option<Watched>, held: &LeaseSpec, now: Instant) -> Watched {
+        let holder = held.holder_identity.clone().unwrap_or_default();
+        match before {
+            Some(before) if before.holder == holder && before.renewed == held.renew_time => before,
+            _ => Watched { holder, renewed: held.renew_time.clone(), first_seen: now },
+        }
+    }
+}
+
+/// Whether a lease is ours, nobody's, or was not renewed for as long as it holds.
+fn may_take(held: &LeaseSpec, identity: &str, watched: Option<&Watched>, now: Instant) -> bool {
     let holder = held.holder_identity.as_deref().unwrap_or_default();
-    let holds = SignedDuration::from_secs(i64::from(held.lease_duration_seconds.unwrap_or(HOLDS)));
-    let is_over = held.renew_time.as_ref().is_none_or(|time| now.duration_since(time.0) > holds);
-    holder.is_empty() || holder == identity || is_over
+    let holds = u64::try_from(held.lease_duration_seconds.unwrap_or(HOLDS)).unwrap_or(0);
+    let has_run_out = watched.is_some_and(|watched| {
+        watched.holder == holder
+            && watched.renewed == held.renew_time
+            && now.duration_since(watched.first_seen) > Duration::from_secs(holds)
+    });
+    holder.is_empty() || holder == identity || has_run_out
 }
 
 fn lost(why: &str) -> Error {
@@ -118,19 +187,45 @@ fn lost(why: &str) -> Error {
 mod tests {
     use super::*;
 
-    #[test]
-    fn a_lease_is_taken_if_it_is_ours_or_nobodys_or_over() {
-        let now: Timestamp = "2026-01-01T00:01:00Z".parse().expect("a time");
-        let held = |holder: &str, renewed: &str| LeaseSpec {
+    fn held(holder: &str, renewed: &str) -> LeaseSpec {
+        LeaseSpec {
             holder_identity: Some(holder.to_owned()),
-            lease_duration_seconds: Some(15),
+            lease_duration_seconds: Some(HOLDS),
             renew_time: Some(MicroTime(renewed.parse().expect("a time"))),
             ..LeaseSpec::default()
-        };
-        assert!(may_take(&LeaseSpec::default(), "me", now));
-        assert!(may_take(&held("me", "2026-01-01T00:00:59Z"), "me", now));
-        assert!(!may_take(&held("other", "2026-01-01T00:00:50Z"), "me", now));
-        assert!(may_take(&held("other", "2026-01-01T00:00:44Z"), "me", now));
-        assert!(may_take(&held("", "2026-01-01T00:00:59Z"), "me", now));
+        }
+    }
+
+    #[test]
+    fn a_lease_is_taken_if_it_is_ours_or_nobodys() {
+        let now = Instant::now();
+        assert!(may_take(&LeaseSpec::default(), "me", None, now));
+        assert!(may_take(&held("me", "2026-01-01T00:00:59Z"), "me", None, now));
+        assert!(may_take(&held("", "2026-01-01T00:00:59Z"), "me", None, now));
+    }
+
+    #[test]
+    fn anothers_lease_runs_out_by_our_own_clock_and_not_by_what_is_written_in_it() {
+        let start = Instant::now();
+        // Written by a clock that is years behind.
+        let first = held("other", "2020-01-01T00:00:00Z");
+        assert!(!may_take(&first, "me", None, start));
+        let watched = Watched::again(None, &first, start);
+        let at = |seconds| start + Duration::from_secs(seconds);
+        assert!(!may_take(&first, "me", Some(&watched), at(15)));
+        assert!(may_take(&first, "me", Some(&watched), at(16)));
+        // It was renewed meanwhile.
+        let second = held("other", "2020-01-01T00:00:04Z");
+        assert!(!may_take(&second, "me", Some(&watched), at(16)));
+        let watched = Watched::again(Some(watched), &second, at(16));
+        assert!(!may_take(&second, "me", Some(&watched), at(31)));
+        assert!(may_take(&second, "me", Some(&watched), at(32)));
+    }
+
+    #[test]
+    fn whoever_holds_it_stops_before_another_may_begin() {
+        // The last request of the one that stops may take as long as this and is still over in time.
+        assert!(ACTS + PATIENCE < Duration::from_secs(HOLDS as u64));
+        assert!(RENEW + PATIENCE + PATIENCE < ACTS, "one failure alone is no reason to stop");
     }
 }

@@ -52,20 +52,24 @@ pub async fn control(controller: Controller) -> Result<(), Error> {
     let figures = Arc::new(Figures::default());
     serve::serve(controller.listen, Arc::clone(&figures)).await?;
     let connection = connect(&controller.which).await?;
+    let lease = lease::Lease::new(&connection, &controller.identity);
     let work = async {
-        let lease = lease::Lease::new(&connection, &controller.identity);
-        lease.take().await?;
+        let since = lease.take().await?;
         figures.leads(true);
         tokio::select! {
-            lost = lease.keep() => Err(lost),
+            // First of all, so that one that slept does nothing more when it wakes up.
+            biased;
+            lost = lease.keep(since) => Err(lost),
             ended = look_after(&controller, &connection.client, &figures) => ended,
         }
     };
     tokio::select! {
-        result = work => result,
-        _ = interrupt.recv() => Ok(()),
-        _ = terminate.recv() => Ok(()),
+        result = work => return result,
+        _ = interrupt.recv() => {}
+        _ = terminate.recv() => {}
     }
+    lease.give_back().await;
+    Ok(())
 }
 
 async fn look_after(controller: &Controller, client: &Client, figures: &Figures) -> Result<(), Error> {

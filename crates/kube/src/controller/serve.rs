@@ -15,6 +15,8 @@ use crate::job::Phase;
 /// How long a request may take to arrive, and how long it may be.
 const PATIENCE: Duration = Duration::from_secs(5);
 const LONGEST: usize = 4096;
+/// How long to wait when nobody could be let in.
+const BREATH: Duration = Duration::from_millis(100);
 
 const PHASES: [Phase; 8] = [
     Phase::Pending,
@@ -77,7 +79,15 @@ pub(super) async fn serve(address: SocketAddr, figures: Arc<Figures>) -> Result<
         .await
         .map_err(|source| Error::System { doing: "listen for those who ask how we are", source })?;
     tokio::spawn(async move {
-        while let Ok((stream, _)) = listener.accept().await {
+        loop {
+            let stream = match listener.accept().await {
+                Ok((stream, _)) => stream,
+                // One that hung up too soon, or no room for another at the moment; the next may be heard.
+                Err(_) => {
+                    tokio::time::sleep(BREATH).await;
+                    continue;
+                }
+            };
             let figures = Arc::clone(&figures);
             tokio::spawn(async move {
                 // Whoever asks and does not wait is no concern of ours.

@@ -9,8 +9,10 @@ use crate::args::KubeManagerArgs;
 use crate::{block_on, refuse, surroundings, which};
 
 pub(crate) fn manager(args: &KubeManagerArgs) -> ExitCode {
-    let host = || rustix::system::uname().nodename().to_string_lossy().into_owned();
-    let identity = std::env::var("POD_NAME").ok().filter(|name| !name.is_empty()).unwrap_or_else(host);
+    // A pod's name is its own also after a restart. Outside, two of one machine must not be taken for one.
+    let process =
+        || format!("{}-{}", rustix::system::uname().nodename().to_string_lossy(), std::process::id());
+    let identity = std::env::var("POD_NAME").ok().filter(|name| !name.is_empty()).unwrap_or_else(process);
     let controller = Controller {
         which: which(&args.cluster),
         around: surroundings(&args.around),
