@@ -53,9 +53,8 @@ def controller(cluster: Cluster, *words: str) -> Iterator[subprocess.Popen[str]]
             process.kill()
 
 
-@pytest.fixture(scope="module")
-def definitions(cluster: Cluster) -> Iterator[Cluster]:
-    """Return the cluster with the definition of RondeJob, and no controller but those of the tests."""
+def install_definitions(cluster: Cluster) -> None:
+    """Install what jobs need, except for a controller."""
     command = [RONDE, "kube", "install", "--print"]
     printed = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True).stdout
     wanted = ("Namespace", "CustomResourceDefinition")
@@ -63,6 +62,12 @@ def definitions(cluster: Cluster) -> Iterator[Cluster]:
     assert len(parts) == len(wanted)
     cluster.kubectl("apply", "--filename=-", input="---\n".join(parts))
     cluster.kubectl("wait", "--for=condition=Established", "crd/rondejobs.ronde.dev", "--timeout=30s")
+
+
+@pytest.fixture(scope="module")
+def definitions(cluster: Cluster) -> Iterator[Cluster]:
+    """Return the cluster with the definition of RondeJob, and no controller but those of the tests."""
+    install_definitions(cluster)
     yield cluster
     subprocess.run([RONDE, "kube", "uninstall"], env=environment(cluster), check=True)
 
@@ -148,3 +153,21 @@ def test_of_many_jobs_as_many_have_gpus_as_there_are(definitions: Cluster) -> No
         wait_for("all GPUs to be claimed", lambda: len(with_gpus()) == 10)
         # None had to yield: what one chooses is known to the next.
         assert all(status(definitions, name).get("yields", 0) == 0 for name in names)
+
+
+def test_what_is_uninstalled_leaves_nothing_behind_even_right_after_it_was_installed(definitions: Cluster) -> None:
+    subprocess.run([RONDE, "kube", "install"], env=environment(definitions), check=True)
+    definitions.apply(job("left", gpus=6))
+    with controller(definitions):
+        wait_for("it to have GPUs", lambda: status(definitions, "left").get("phase") in HAS_GPUS)
+    command = [RONDE, "kube", "uninstall"]
+    done = subprocess.run(command, env=environment(definitions), capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert "rondejob default/left deleted" in done.stderr
+    assert "customresourcedefinition rondejobs.ronde.dev deleted" in done.stderr
+    for kind in ("pods", "services", "configmaps", "secrets"):
+        found = definitions.get(f"/api/v1/{kind}?labelSelector=app.kubernetes.io/managed-by%3Dronde")["items"]
+        assert found == [], kind
+    # For the other tests.
+    definitions.kubectl("delete", "namespace", "ronde-system", "--ignore-not-found")
+    install_definitions(definitions)

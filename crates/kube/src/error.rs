@@ -98,6 +98,14 @@ pub enum Error {
         /// What happened.
         message: String,
     },
+    /// Pods that were told to end have not.
+    #[error("{whose} have not ended: {pods}")]
+    Lingering {
+        /// Whose pods.
+        whose: String,
+        /// The first few of them.
+        pods: String,
+    },
     /// The definition of `RondeJob` is not in the cluster.
     #[error("the cluster does not know RondeJobs")]
     NotInstalled,
@@ -182,6 +190,9 @@ impl Error {
                 "`ronde kube install --print` shows the rights that a manager needs, for whoever may give them".to_owned()
             }
             Error::NoNamespace { namespace } => format!("kubectl create namespace {namespace}"),
+            Error::Lingering { .. } => {
+                "are their nodes up? Once they are gone, the same command goes on from here".to_owned()
+            }
             Error::NotInstalled => "ronde kube install".to_owned(),
             Error::NameTaken { name, namespace } => format!(
                 "choose another --name, or delete that one: kubectl delete configmap {name} -n {namespace}"

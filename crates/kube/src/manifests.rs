@@ -40,6 +40,11 @@ pub fn manifests(namespace: &str, image: &str, cluster_domain: &str) -> Vec<Valu
     ]
 }
 
+/// What finds the controller's pods.
+pub(crate) fn selector() -> String {
+    format!("app.kubernetes.io/name={NAME}")
+}
+
 /// The rights of the controller, in every namespace that has jobs.
 fn rules() -> Value {
     let rule = |group: &str, resources: &[&str], verbs: &[&str]| json!({"apiGroups": [group], "resources": resources, "verbs": verbs});

@@ -27,12 +27,19 @@ pub(crate) enum KubeVerb {
     Deliver(KubeDeliverArgs),
 }
 
-/// Which cluster, and where in it.
+/// Which cluster.
 #[derive(Clone, Debug, Default, Args)]
-pub(crate) struct ClusterArgs {
+pub(crate) struct ContextArgs {
     /// The context of the kubeconfig; without it, the current one.
     #[arg(long, value_name = "NAME", help_heading = "Cluster")]
     pub(crate) context: Option<String>,
+}
+
+/// Which cluster, and where in it.
+#[derive(Clone, Debug, Default, Args)]
+pub(crate) struct ClusterArgs {
+    #[command(flatten)]
+    pub(crate) context: ContextArgs,
 
     /// The namespace of the job; without it, the context's.
     #[arg(short = 'N', long, value_name = "NAME", help_heading = "Cluster")]
@@ -113,7 +120,7 @@ pub(crate) struct KubePlanArgs {
     pub(crate) save_snapshot: Option<PathBuf>,
 
     #[command(flatten)]
-    pub(crate) cluster: ClusterArgs,
+    pub(crate) context: ContextArgs,
 }
 
 /// Train on GPUs of the cluster.
@@ -270,8 +277,13 @@ pub(crate) struct KubeManagerArgs {
     #[command(flatten)]
     pub(crate) around: AroundArgs,
 
+    /// The namespace in which managers agree on who acts; without it, the pod's or the context's. Jobs of all namespaces are
+    /// looked after.
+    #[arg(short = 'N', long, value_name = "NAME", help_heading = "Cluster")]
+    pub(crate) namespace: Option<String>,
+
     #[command(flatten)]
-    pub(crate) cluster: ClusterArgs,
+    pub(crate) context: ContextArgs,
 }
 
 /// Put the controller and the definition of RondeJobs into the cluster, or take them out.
@@ -282,14 +294,20 @@ pub(crate) struct KubeInstallArgs {
     pub(crate) print: bool,
 
     /// The namespace of the controller.
-    #[arg(long, value_name = "NAME", default_value = "ronde-system")]
+    #[arg(
+        short = 'N',
+        long,
+        visible_alias = "namespace",
+        value_name = "NAME",
+        default_value = "ronde-system"
+    )]
     pub(crate) manager_namespace: String,
 
     #[command(flatten)]
     pub(crate) around: AroundArgs,
 
     #[command(flatten)]
-    pub(crate) cluster: ClusterArgs,
+    pub(crate) context: ContextArgs,
 }
 
 /// Bring this program and its package into a folder of a pod; the first container of every pod does.

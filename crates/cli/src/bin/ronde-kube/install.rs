@@ -7,7 +7,7 @@ use ronde_kube::{Error, connect, manifests, yaml};
 use serde_json::Value;
 
 use crate::args::KubeInstallArgs;
-use crate::{block_on, refuse, surroundings, which};
+use crate::{anywhere, block_on, refuse, surroundings};
 
 pub(crate) fn install(args: &KubeInstallArgs) -> ExitCode {
     let objects = objects(args);
@@ -15,7 +15,7 @@ pub(crate) fn install(args: &KubeInstallArgs) -> ExitCode {
         return print(&objects);
     }
     finish(block_on(async {
-        let connection = connect(&which(&args.cluster)).await?;
+        let connection = connect(&anywhere(&args.context)).await?;
         ronde_kube::install(&connection, &objects, |what| say(&format!("  ✓ {what}"))).await
     }))
 }
@@ -26,8 +26,9 @@ pub(crate) fn uninstall(args: &KubeInstallArgs) -> ExitCode {
         return print(&objects);
     }
     finish(block_on(async {
-        let connection = connect(&which(&args.cluster)).await?;
-        ronde_kube::uninstall(&connection, &objects, |what| say(&format!("  ✓ {what} deleted"))).await
+        let connection = connect(&anywhere(&args.context)).await?;
+        let deleted = |what: &str| say(&format!("  ✓ {what} deleted"));
+        ronde_kube::uninstall(&connection, &objects, deleted, |what| say(&format!("  … {what}"))).await
     }))
 }
 

@@ -16,7 +16,7 @@ use clap::Parser;
 use ronde_kube::job::Surroundings;
 use ronde_kube::{Error, Which};
 
-use crate::args::{AroundArgs, ClusterArgs, KubeArgs, KubeVerb};
+use crate::args::{AroundArgs, ClusterArgs, ContextArgs, KubeArgs, KubeVerb};
 
 /// The image that brings this version of Ronde into pods.
 const MANAGER_IMAGE: &str = concat!("ghcr.io/ronde/manager:", env!("CARGO_PKG_VERSION"));
@@ -57,9 +57,19 @@ fn refuse(error: &Error) -> ExitCode {
 
 /// What was typed about the cluster, or is set in a pod.
 fn which(args: &ClusterArgs) -> Which {
+    placed(&args.context, args.namespace.as_ref())
+}
+
+/// The namespace that was typed, or the one of the pod that this is.
+fn placed(args: &ContextArgs, namespace: Option<&String>) -> Which {
     let of_pod = || std::env::var("POD_NAMESPACE").ok().filter(|name| !name.is_empty());
-    let namespace = args.namespace.clone().or_else(|| args.context.is_none().then(of_pod).flatten());
+    let namespace = namespace.cloned().or_else(|| args.context.is_none().then(of_pod).flatten());
     Which { context: args.context.clone(), namespace }
+}
+
+/// A cluster, whatever the namespace.
+fn anywhere(args: &ContextArgs) -> Which {
+    Which { context: args.context.clone(), namespace: None }
 }
 
 fn surroundings(args: &AroundArgs) -> Surroundings {

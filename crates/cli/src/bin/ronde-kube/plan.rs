@@ -10,7 +10,7 @@ use ronde_placement::{Paper, Refusal, Snapshot, draw_plan, draw_refusal};
 use serde_json::json;
 
 use crate::args::KubePlanArgs;
-use crate::{block_on, refuse, which, wishes};
+use crate::{anywhere, block_on, refuse, wishes};
 
 pub(crate) fn plan(args: &KubePlanArgs) -> ExitCode {
     let (snapshot, remarks) = match look(args) {
@@ -81,7 +81,7 @@ fn look(args: &KubePlanArgs) -> Result<(Snapshot, Vec<String>), Error> {
         return read(path).map(|snapshot| (snapshot, Vec::new()));
     }
     let ledger = block_on(async {
-        let connection = ronde_kube::connect(&which(&args.cluster)).await?;
+        let connection = ronde_kube::connect(&anywhere(&args.context)).await?;
         ronde_kube::survey(&connection).await
     })?;
     let snapshot = ledger.free_now().map_err(|error| Error::Never(error.to_string()))?;

@@ -24,7 +24,7 @@ pub(crate) fn run(args: KubeRunArgs) -> ExitCode {
 fn order(args: KubeRunArgs, var: impl Fn(&str) -> Option<String>) -> Result<Order, Error> {
     // Any number that differs from the last one will do.
     let random = RandomState::new().hash_one(std::process::id());
-    let own_pod = var("POD_NAME").zip(var("POD_UID")).filter(|_| args.cluster.context.is_none());
+    let own_pod = var("POD_NAME").zip(var("POD_UID")).filter(|_| args.cluster.context.context.is_none());
     // A manager that runs in a pod and is started again must find its job again.
     let name = args.name.clone().or_else(|| own_pod.as_ref().map(|(name, _)| name.clone()));
     let name = name.unwrap_or_else(|| job::invent_name(&args.command, random));
