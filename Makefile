@@ -15,7 +15,7 @@ SOURCES := $(shell find crates python -type f ! -name '*.pyc' ! -path '*/tests/*
 
 .PHONY: help demo demo-torch wheel test test-fast test-launch test-slurm test-images test-torch test-frameworks \
 	test-gpu test-kills test-kubernetes cluster-up cluster-down lint kill-campaign bench bench-net bench-torch \
-	bench-horovod bench-tensorflow bench-launch bench-gpu clean
+	bench-horovod bench-tensorflow bench-launch bench-gpu bench-placement clean
 
 # Environments, each with a framework or two of one version: tools/requirements-NAME.txt. `make test` has the newest.
 NEWEST := torch-newest tensorflow-newest jax-newest mxnet
@@ -102,6 +102,9 @@ bench-launch: ## compare starting jobs on ssh hosts, and their output, with mpir
 
 bench-gpu: ## compare training and collectives on a GPU with plain PyTorch and Gloo, with the PyTorch of PYTHON=python3
 	@bench/run gpu --python $(or $(PYTHON),python3) $(ARGS)
+
+bench-placement: ## check that planning 512 GPUs on 10,000 nodes takes less than 10 ms
+	cargo run --locked --release --package ronde-placement --example placement_speed -- --check
 
 clean: ## remove what was built (not the tools in the cache)
 	rm -rf target dist

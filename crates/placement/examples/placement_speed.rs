@@ -1,4 +1,4 @@
-//! How long planning takes on large clusters: `cargo run --release -p ronde-placement --example placement_speed`.
+//! How long planning takes on large clusters: `make bench-placement`.
 //!
 //! Each line is a cluster of 10,000 nodes with 8 GPUs and a policy. A plan is made 61 times, with all reasons and the
 //! alternative; the least time and the median are shown. The aim is 512 GPUs in less than 10 ms. With `--check` a least

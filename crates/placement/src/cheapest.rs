@@ -195,20 +195,21 @@ impl Search<'_> {
 
     /// The nodes of one innermost domain as units. Of those that give the same the lightest are taken first.
     fn nodes(&self, domain: Range<usize>) -> Vec<Unit> {
-        let mut order: Vec<usize> = domain.collect();
+        let unit = |item: usize| Unit {
+            items: item..item + 1,
+            size: u64::from(self.items[item].gives),
+            place: 1,
+            peers: 1,
+        };
+        let mut units: Vec<Unit> = domain.clone().map(unit).collect();
+        let mut order: Vec<usize> = domain.clone().collect();
         order.sort_unstable_by_key(|item| (self.items[*item].gives, self.items[*item].weight, *item));
-        let classes = order.chunk_by(|a, b| self.items[*a].gives == self.items[*b].gives);
-        let units = classes.flat_map(|class| {
-            let unit = |(item, place): (&usize, u64)| Unit {
-                items: *item..item + 1,
-                size: u64::from(self.items[*item].gives),
-                place,
-                peers: class.len() as u64,
-            };
-            class.iter().zip(1..).map(unit)
-        });
-        let mut units: Vec<Unit> = units.collect();
-        units.sort_unstable_by_key(|unit| unit.items.start);
+        for class in order.chunk_by(|a, b| self.items[*a].gives == self.items[*b].gives) {
+            for (item, place) in class.iter().zip(1..) {
+                let unit = &mut units[item - domain.start];
+                (unit.place, unit.peers) = (place, class.len() as u64);
+            }
+        }
         units
     }
 

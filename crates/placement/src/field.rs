@@ -3,7 +3,6 @@
 //! In this order every domain of every level is one run of neighbours, which is what the search in
 //! [`cheapest`](crate::cheapest) and [`cover`](crate::cover) rests on.
 
-use std::collections::HashMap;
 use std::ops::Range;
 
 use crate::snapshot::{MOST_LEVELS, Node};
@@ -47,17 +46,25 @@ impl Field {
         let candidate = |(node, usable, free)| Candidate { node, usable, free, path: Path::default() };
         let mut candidates: Vec<Candidate> = usable.map(candidate).collect();
         for (level, key) in levels.iter().enumerate() {
+            // Nodes that come one after the other are often in one domain, so there are fewer runs than nodes.
+            let label = |candidate: &Candidate| nodes[candidate.node].labels.get(key).map(String::as_str);
+            let mut runs: Vec<(Option<&str>, Range<usize>)> = Vec::new();
+            for (at, candidate) in candidates.iter().enumerate() {
+                let label = label(candidate);
+                match runs.last_mut() {
+                    Some((last, run)) if *last == label => run.end = at + 1,
+                    _ => runs.push((label, at..at + 1)),
+                }
+            }
             // Numbers in the order of the labels, so that sorting need not compare text.
-            let label = |candidate: &Candidate| nodes[candidate.node].labels.get(key);
-            let labels: Vec<Option<&String>> = candidates.iter().map(label).collect();
-            let mut numbers: HashMap<&String, u32> =
-                labels.iter().flatten().map(|label| (*label, 0)).collect();
-            let mut ascending: Vec<(&&String, &mut u32)> = numbers.iter_mut().collect();
-            ascending.sort_unstable();
-            ascending.into_iter().zip(0..).for_each(|((_, number), place)| *number = place);
-            for (candidate, label) in candidates.iter_mut().zip(labels) {
-                let own = (numbers.len() + candidate.node) as u32;
-                candidate.path[level] = label.map_or(own, |label| numbers[label]);
+            let mut labels: Vec<&str> = runs.iter().filter_map(|(label, _)| *label).collect();
+            labels.sort_unstable();
+            labels.dedup();
+            for (label, run) in runs {
+                let number = label.and_then(|label| labels.binary_search(&label).ok());
+                for candidate in &mut candidates[run] {
+                    candidate.path[level] = number.unwrap_or(labels.len() + candidate.node) as u32;
+                }
             }
         }
         candidates.sort_unstable_by_key(|candidate| (candidate.path, candidate.node));

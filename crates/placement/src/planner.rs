@@ -7,7 +7,7 @@ use std::ops::Range;
 use crate::explain::Explainer;
 use crate::field::Field;
 use crate::plan::{Alternative, Cause, Plan, Refusal, Share};
-use crate::policy::{Grant, choose};
+use crate::policy::{Chooser, Grant};
 use crate::reason::Reason;
 use crate::request::{MOST_GPUS, Policy, Request};
 use crate::snapshot::{MOST_LEVELS, Node, Snapshot};
@@ -42,7 +42,8 @@ pub fn plan(snapshot: &Snapshot, request: &Request) -> Result<Plan, Refusal> {
         return Err(refuse(&cluster, request, need, snapshot.taken));
     }
     // The largest arena has as many as are needed, so there always is a choice.
-    let choice = |policy| choose(policy, &field, need).unwrap_or_default();
+    let chooser = Chooser::new(&field, need);
+    let choice = |policy| chooser.choose(policy).unwrap_or_default();
     let grants = choice(request.policy);
     let shares = cluster.shares(&grants, &field);
     let other = if request.policy == Policy::Pack { Policy::Balance } else { Policy::Pack };

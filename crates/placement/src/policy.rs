@@ -1,5 +1,6 @@
 //! The policies: from the nodes that could give something to the shares. What each aims at is in the prose of the crate.
 
+use std::cell::OnceCell;
 use std::cmp::Reverse;
 use std::ops::Range;
 
@@ -16,42 +17,52 @@ pub(crate) struct Grant {
     pub(crate) gpus: u32,
 }
 
-/// The shares of `need` GPUs by this policy, the largest first, equal ones by name. None if no arena has as many.
-pub(crate) fn choose(policy: Policy, field: &Field, need: u32) -> Option<Vec<Grant>> {
-    let chooser = Chooser { field, need };
-    let mut grants = match policy {
-        Policy::Pack => chooser.pack(),
-        Policy::Balance => chooser.balance(),
-        Policy::Spread => chooser.spread(),
-        Policy::InOrder => chooser.in_order(),
-    }?;
-    grants.sort_by_key(|grant| (Reverse(grant.gpus), chooser.place(grant.candidate)));
-    Some(grants)
-}
-
-struct Chooser<'a> {
+/// Chooses shares of `need` GPUs; what several policies ask is found out once.
+pub(crate) struct Chooser<'a> {
     field: &'a Field,
     need: u32,
+    /// Every arena that has enough, and its cheapest set.
+    cheapest: OnceCell<Vec<(Range<usize>, Set)>>,
 }
 
-impl Chooser<'_> {
+impl<'a> Chooser<'a> {
+    pub(crate) fn new(field: &'a Field, need: u32) -> Chooser<'a> {
+        Chooser { field, need, cheapest: OnceCell::new() }
+    }
+
+    /// The shares by this policy, the largest first, equal ones by name. None if no arena has enough.
+    pub(crate) fn choose(&self, policy: Policy) -> Option<Vec<Grant>> {
+        let mut grants = match policy {
+            Policy::Pack => self.pack(),
+            Policy::Balance => self.balance(),
+            Policy::Spread => self.spread(),
+            Policy::InOrder => self.in_order(),
+        }?;
+        grants.sort_by_key(|grant| (Reverse(grant.gpus), self.place(grant.candidate)));
+        Some(grants)
+    }
+
+    fn cheapest(&self) -> &[(Range<usize>, Set)] {
+        self.cheapest.get_or_init(|| {
+            let found = self.arenas().filter_map(|arena| {
+                let set = cheapest(self.field, arena.clone(), self.need, None, |c| c.usable)?;
+                Some((arena, set))
+            });
+            found.collect()
+        })
+    }
+
     fn pack(&self) -> Option<Vec<Grant>> {
-        let sets =
-            self.arenas().filter_map(|arena| cheapest(self.field, arena, self.need, None, |c| c.usable));
-        let set = sets.min_by_key(|set| set.cost)?;
-        Some(self.fill(set.picks))
+        let (_, set) = self.cheapest().iter().min_by_key(|(_, set)| set.cost)?;
+        Some(self.fill(set.picks.clone()))
     }
 
     /// Most even first among the sets of the best shape, so each arena is asked for its best shape, then for the lowest
     /// top share that still has this shape, then for the highest bottom share.
     fn balance(&self) -> Option<Vec<Grant>> {
-        let found = self.arenas().filter_map(|arena| {
-            let shape = cheapest(self.field, arena.clone(), self.need, None, |c| c.usable)?.cost.shape;
-            Some((shape, arena))
-        });
-        let found: Vec<(Shape, Range<usize>)> = found.collect();
-        let shape = found.iter().map(|(shape, _)| *shape).min()?;
-        let arenas = found.into_iter().filter(|found| found.0 == shape).map(|(_, arena)| arena);
+        let found = self.cheapest();
+        let shape = found.iter().map(|(_, set)| set.cost.shape).min()?;
+        let arenas = found.iter().filter(|(_, set)| set.cost.shape == shape).map(|(arena, _)| arena.clone());
         let sets = arenas.filter_map(|arena| self.most_even(arena, shape));
         let (.., set) = sets.min_by_key(|(top, bottom, set)| (*top, Reverse(*bottom), set.cost))?;
         Some(self.level(set.picks))
