@@ -1,11 +1,16 @@
-//! The way to the cluster: from a kubeconfig, or from inside.
+//! The way to the cluster: from a kubeconfig, or from inside. What is answered on it is counted.
 
+use std::collections::BTreeMap;
 use std::env;
 use std::path::PathBuf;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use http::Response;
+use kube::client::{ClientBuilder, DynBody};
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use kube::{Client, Config};
+use tower::util::MapResponseLayer;
 
 use crate::Error;
 use crate::error::chain;
@@ -24,6 +29,21 @@ pub struct Which {
 pub struct Connection {
     pub(crate) client: Client,
     pub(crate) namespace: String,
+    pub(crate) answers: Arc<Answers>,
+}
+
+/// How many answers the API server has given, by their status codes.
+#[derive(Debug, Default)]
+pub(crate) struct Answers(Mutex<BTreeMap<u16, u64>>);
+
+impl Answers {
+    pub(crate) fn count(&self, code: u16) {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner).entry(code).or_default() += 1;
+    }
+
+    pub(crate) fn counts(&self) -> BTreeMap<u16, u64> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
 }
 
 /// Connects, and makes sure that somebody answers.
@@ -44,14 +64,22 @@ pub async fn connect(which: &Which) -> Result<Connection, Error> {
     config.connect_timeout = Some(Duration::from_secs(10));
     let namespace = which.namespace.clone().unwrap_or_else(|| config.default_namespace.clone());
     let url = config.cluster_url.to_string();
-    let client = Client::try_from(config)
-        .map_err(|error| Error::NoCluster { problem: chain(&error), tried: kubeconfig_path() })?;
+    let answers = Arc::new(Answers::default());
+    let counter = Arc::clone(&answers);
+    let counting = MapResponseLayer::new(move |response: Response<Box<DynBody>>| {
+        counter.count(response.status().as_u16());
+        response
+    });
+    let client = ClientBuilder::try_from(config)
+        .map_err(|error| Error::NoCluster { problem: chain(&error), tried: kubeconfig_path() })?
+        .with_layer(&counting)
+        .build();
     match client.apiserver_version().await {
-        Ok(_) => Ok(Connection { client, namespace }),
+        Ok(_) => Ok(Connection { client, namespace, answers }),
         Err(error) => Err(match Error::met("ask for the cluster's version", error) {
             Error::Passing { message, .. } => Error::Unreachable { url, problem: message },
             // A server that answers, if only to say no.
-            Error::Forbidden { .. } => return Ok(Connection { client, namespace }),
+            Error::Forbidden { .. } => return Ok(Connection { client, namespace, answers }),
             other => other,
         }),
     }

@@ -225,6 +225,21 @@ impl Ledger {
         (self.nodes.len(), devices.fold(0, |sum: u32, count| sum.saturating_add(*count)))
     }
 
+    /// By resource name, how many devices of it there are and how many are free.
+    pub(crate) fn gpus(&self, now: Timestamp) -> BTreeMap<String, (u64, u64)> {
+        let held = self.held(now, Claims::All);
+        let mut gpus: BTreeMap<String, (u64, u64)> = BTreeMap::new();
+        for (name, node) in &self.nodes {
+            for (resource, all) in &node.devices {
+                let taken = held.get(name.as_str()).and_then(|held| held.devices.get(resource));
+                let (sum, free) = gpus.entry(resource.clone()).or_default();
+                *sum += u64::from(*all);
+                *free += u64::from(all.saturating_sub(taken.copied().unwrap_or(0)));
+            }
+        }
+        gpus
+    }
+
     /// What is to be said besides.
     pub fn remarks(&self) -> Remarks {
         let mut remarks = Remarks::default();

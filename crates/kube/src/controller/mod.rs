@@ -2,9 +2,10 @@
 //!
 //! Of several only the one that holds the lease acts (`lease.rs`). `jobs.rs` keeps the list of jobs, `rounds.rs` goes
 //! through it again and again. What has come about is written into the job's status, and told as an event where people look
-//! for it (`events.rs`). `serve.rs` answers whoever asks how we are.
+//! for it (`events.rs`). `serve.rs` answers whoever asks how we are, with what `figures.rs` has counted.
 
 mod events;
+mod figures;
 mod jobs;
 mod lease;
 mod rounds;
@@ -26,9 +27,9 @@ use crate::act::Hands;
 use crate::connect::{Which, connect};
 use crate::job::Surroundings;
 use crate::view::View;
+use figures::Figures;
 use jobs::Jobs;
 use rounds::Rounds;
-use serve::Figures;
 
 /// How the controller runs.
 #[derive(Clone, Debug)]
@@ -52,6 +53,7 @@ pub async fn control(controller: Controller) -> Result<(), Error> {
     let figures = Arc::new(Figures::default());
     serve::serve(controller.listen, Arc::clone(&figures)).await?;
     let connection = connect(&controller.which).await?;
+    figures.answers(&connection.answers);
     let lease = lease::Lease::new(&connection, &controller.identity);
     let work = async {
         let since = lease.take().await?;

@@ -20,8 +20,8 @@ use kube::api::{DeleteParams, DynamicObject, Patch, PatchParams};
 use kube::{Api, CustomResourceExt};
 use serde_json::json;
 
+use super::figures::Figures;
 use super::jobs::{Jobs, Listed};
-use super::serve::Figures;
 use super::{Warnings, events};
 use crate::act::{Hands, patiently};
 use crate::job::{Job, JobStatus, Phase, RondeJob};
@@ -34,6 +34,8 @@ use crate::{Error, run};
 const REST: Duration = Duration::from_millis(50);
 /// Every job is looked at again after this time, whatever happened.
 const LOOK: Duration = Duration::from_secs(30);
+/// How often GPUs are counted for those who ask.
+const COUNT: Duration = Duration::from_secs(5);
 /// How many jobs have requests under way at a time.
 const AT_ONCE: usize = 32;
 /// How often what is told of a job changes at most, where only the words do.
@@ -91,13 +93,17 @@ impl Rounds<'_> {
         let mut memories: HashMap<String, Memory> = HashMap::new();
         let mut under_way: UnderWay<'_> = FuturesUnordered::new();
         let mut changes = self.view.changes();
-        let mut cleared: Option<Instant> = None;
+        let (mut cleared, mut counted): (Option<Instant>, Option<Instant>) = (None, None);
         loop {
             let began = Instant::now();
             let wake = self.round(&mut memories, &mut under_way);
             if cleared.is_none_or(|cleared| cleared.elapsed() >= LOOK) {
                 cleared = Some(began);
                 under_way.push(self.clear_away().boxed_local());
+            }
+            if counted.is_none_or(|counted| counted.elapsed() >= COUNT) {
+                counted = Some(began);
+                self.figures.gpus(self.view.ledger().gpus(Timestamp::now()));
             }
             let mut rest = std::pin::pin!(tokio::time::sleep(began.elapsed().max(REST)));
             let mut has_ended = false;
@@ -213,6 +219,9 @@ impl Rounds<'_> {
                 return Ok(());
             }
             write(self.hands, job, status).await?;
+            if status.phase == Phase::Placing && before.phase != Phase::Placing {
+                self.figures.waited(waited(job, &before, Timestamp::now()));
+            }
             written.replace(Written { status: status.clone(), at: Instant::now() });
             if let Err(error) = events::tell(self.hands, job, &before, status).await {
                 self.warnings.say(&error.to_string());
@@ -318,6 +327,12 @@ impl Memory {
 fn is_pressing(before: &JobStatus, now: &JobStatus) -> bool {
     let passes = now.phase == Phase::Claimed || now.phase == Phase::Scheduled && now.reason == "Starting";
     !passes && (before.phase, &before.reason) != (now.phase, &now.reason)
+}
+
+/// How long a job that gets its GPUs now has waited for them.
+fn waited(job: &Job, before: &JobStatus, now: Timestamp) -> Duration {
+    let since = before.waiting_since.as_ref().map_or(job.created, |time| time.0);
+    Duration::try_from(now.duration_since(since)).unwrap_or_default()
 }
 
 /// Writes a status down, so that another manager goes on from it.

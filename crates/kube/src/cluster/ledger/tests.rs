@@ -208,6 +208,7 @@ fn what_is_promised_counts_for_whoever_plans_next_until_its_pods_are_there_or_it
     ledger.promise(key.clone(), promise);
     assert!(ledger.claims("uid-one") && ledger.changes() > before);
     assert_eq!(free(&ledger, Claims::All), [1, 2]);
+    assert_eq!(ledger.gpus(now()), [("nvidia.com/gpu".to_owned(), (8, 3))].into());
     let snapshot = ledger.free(now()).expect("a snapshot");
     assert_eq!((snapshot.nodes[0].free_cpu_milli, snapshot.nodes[1].free_memory), (24_000, 63 << 30));
     // The first pod says what the whole set claims; nothing is counted twice.
