@@ -6,6 +6,7 @@
 //! misunderstand.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
@@ -42,8 +43,10 @@ pub struct Node {
     pub gpus: BTreeMap<String, Gpus>,
     /// What its GPUs are (`NVIDIA-H100-80GB-HBM3`), if it says so.
     pub product: Option<String>,
-    /// Its labels; those named by [`Snapshot::levels`] say where it stands.
-    pub labels: BTreeMap<String, String>,
+    /// Its labels; those named by [`Snapshot::levels`] say where it stands. Shared with whoever keeps them: a cluster has many,
+    /// and a snapshot is taken for every plan.
+    #[serde(serialize_with = "labels", deserialize_with = "shared")]
+    pub labels: Arc<BTreeMap<String, String>>,
     /// What keeps pods away that do not tolerate it.
     pub taints: Vec<Taint>,
     /// Whether somebody cordoned it.
@@ -194,9 +197,17 @@ impl Node {
     /// With this label.
     #[must_use]
     pub fn with_label(mut self, key: &str, value: &str) -> Node {
-        self.labels.insert(key.to_owned(), value.to_owned());
+        Arc::make_mut(&mut self.labels).insert(key.to_owned(), value.to_owned());
         self
     }
+}
+
+fn labels<S: Serializer>(labels: &Arc<BTreeMap<String, String>>, serializer: S) -> Result<S::Ok, S::Error> {
+    labels.as_ref().serialize(serializer)
+}
+
+fn shared<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Arc<BTreeMap<String, String>>, D::Error> {
+    BTreeMap::deserialize(deserializer).map(Arc::new)
 }
 
 fn whole() -> u32 {

@@ -3,6 +3,7 @@
 mod clusters;
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use clusters::{flat, holder, nodes};
 use ronde_placement::Policy::{Balance, InOrder, Pack, Spread};
@@ -146,7 +147,7 @@ fn a_required_level_is_kept_or_refused() {
 #[test]
 fn a_node_without_the_required_label_says_so() {
     let mut snapshot = racks();
-    snapshot.nodes[2].labels.remove(RACK);
+    Arc::make_mut(&mut snapshot.nodes[2].labels).remove(RACK);
     let request = Request { topology: within(RACK, true), ..Request::new(8) };
     assert_eq!(summary(&snapshot, &request), "4 + 4 on node-1, node-2");
     assert_eq!(reason(&snapshot, &request, "node-3"), "has no label example.com/rack");
@@ -201,7 +202,7 @@ fn nodes_that_cannot_be_used_are_not_and_say_why() {
     };
     let fit = |node: &mut Node| {
         node.product = Some("NVIDIA-H100-80GB-HBM3".to_owned());
-        node.labels.insert("zone".to_owned(), "z1".to_owned());
+        Arc::make_mut(&mut node.labels).insert("zone".to_owned(), "z1".to_owned());
     };
     let excluded = BTreeMap::from([("node-1".to_owned(), "its pod was not scheduled in 60 s".to_owned())]);
     let without = Request { excluded, ..Request::new(1) };

@@ -11,6 +11,7 @@
 //! promised: it counts for whoever plans next here, so that two jobs of one manager never choose the same GPUs.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::{Node, Pod};
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
@@ -430,7 +431,7 @@ fn node(name: &str, entry: &NodeEntry, held: Option<&Held>) -> ronde_placement::
         name: name.to_owned(),
         gpus: gpus.collect(),
         product: entry.product(),
-        labels: entry.labels.clone(),
+        labels: Arc::clone(&entry.labels),
         taints: entry.taints.clone(),
         cordoned: entry.cordoned,
         ready: entry.ready,

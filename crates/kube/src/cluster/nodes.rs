@@ -1,6 +1,7 @@
 //! One node, as the planner wants to know it, before what pods hold is taken off.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::Node;
 use ronde_placement::{Effect, Taint};
@@ -19,7 +20,7 @@ const SHARED: &str = "-SHARED";
 /// What matters of a node.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct NodeEntry {
-    pub(super) labels: BTreeMap<String, String>,
+    pub(super) labels: Arc<BTreeMap<String, String>>,
     pub(super) taints: Vec<Taint>,
     pub(super) cordoned: bool,
     pub(super) ready: bool,
@@ -47,7 +48,7 @@ impl NodeEntry {
             .any(|condition| condition.type_ == "Ready" && condition.status == "True");
         let taints = spec.and_then(|spec| spec.taints.as_ref()).into_iter().flatten();
         NodeEntry {
-            labels: node.metadata.labels.clone().unwrap_or_default(),
+            labels: Arc::new(node.metadata.labels.clone().unwrap_or_default()),
             taints: taints
                 .filter_map(|taint| {
                     let value = taint.value.clone().unwrap_or_default();
