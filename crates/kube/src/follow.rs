@@ -8,6 +8,7 @@ use k8s_openapi::api::core::v1::Pod;
 use kube::Api;
 use kube::api::LogParams;
 
+use crate::Error;
 use crate::job::names;
 
 /// Copies a pod's output to ours until it ends. A connection that breaks is opened again, and what was shown is skipped.
@@ -15,10 +16,19 @@ pub(crate) async fn follow(pods: Api<Pod>, pod: String) {
     let params = LogParams { container: Some(names::TRAIN.to_owned()), follow: true, ..LogParams::default() };
     let mut shown: u64 = 0;
     for _ in 0..60 {
-        let Ok(mut stream) = pods.log_stream(&pod, &params).await else {
-            // Not there yet, or not any more.
-            tokio::time::sleep(Duration::from_millis(500)).await;
-            continue;
+        let mut stream = match pods.log_stream(&pod, &params).await {
+            Ok(stream) => stream,
+            Err(error) => {
+                let error = Error::met("show the training's output", error);
+                if let Error::Forbidden { .. } = error {
+                    // The training goes on without being watched.
+                    let _ = writeln!(std::io::stderr(), "warning: {error}");
+                    return;
+                }
+                // Not there yet, or not any more.
+                tokio::time::sleep(Duration::from_millis(500)).await;
+                continue;
+            }
         };
         let mut skip = shown;
         let mut line = Vec::new();

@@ -105,6 +105,7 @@ struct Session {
 impl Session {
     async fn manage(&mut self, signals: &mut Signals) -> Result<u8, Error> {
         loop {
+            self.view.check()?;
             let turned = tokio::select! {
                 turned = turn(&self.job, self.status.clone(), Ok(()), &self.hands, &self.view, async |_: &JobStatus| Ok(())) => turned,
                 number = signals.next() => return self.interrupted(number, signals).await,

@@ -2,7 +2,7 @@
 
 use std::collections::HashSet;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use futures::{Stream, StreamExt};
 use k8s_openapi::api::core::v1::{Node, Pod};
@@ -19,6 +19,8 @@ use crate::error::watching;
 const PAUSE: Duration = Duration::from_secs(1);
 /// How long a watch may take to bring what was answered already. It takes milliseconds, unless it is being made anew.
 const CATCH_UP: Duration = Duration::from_millis(500);
+/// How long a right may be missing in the middle of things: a server that has just started does not know all of them yet.
+const PATIENCE: Duration = Duration::from_secs(5);
 
 /// The cluster as it is now, nearly.
 pub(crate) struct View {
@@ -45,10 +47,31 @@ impl Changes {
 /// How far the watches are.
 #[derive(Clone, Debug, Default)]
 struct Progress {
-    nodes: bool,
-    pods: bool,
-    /// What a watch met with last, until it succeeds again.
-    failed: Option<Arc<Error>>,
+    nodes: Watched,
+    pods: Watched,
+}
+
+/// How far one of them is.
+#[derive(Clone, Debug, Default)]
+struct Watched {
+    /// Whether everything was listed once.
+    listed: bool,
+    /// What it met with last, and since when it fails, until it succeeds again.
+    failed: Option<(Instant, Arc<Error>)>,
+}
+
+impl Progress {
+    /// A right that a watch has lacked for this long.
+    fn forbidden(&self, patience: Duration) -> Option<Error> {
+        let failures = [&self.nodes, &self.pods].into_iter().filter_map(|one| one.failed.as_ref());
+        let lasting = failures.filter(|(since, _)| since.elapsed() >= patience);
+        lasting.map(|(_, error)| error.as_ref()).find_map(|error| match error {
+            Error::Forbidden { doing, message } => {
+                Some(Error::Forbidden { doing: doing.clone(), message: message.clone() })
+            }
+            _ => None,
+        })
+    }
 }
 
 impl View {
@@ -69,7 +92,8 @@ impl View {
     /// A cluster that stays as it is, except for what is noted of it.
     #[cfg(test)]
     pub(crate) fn still(ledger: Ledger) -> View {
-        let (_, changes) = watch::channel(Progress { nodes: true, pods: true, failed: None });
+        let listed = || Watched { listed: true, failed: None };
+        let (_, changes) = watch::channel(Progress { nodes: listed(), pods: listed() });
         View { ledger: Arc::new(Mutex::new(ledger)), changes: Changes(changes), tasks: Vec::new() }
     }
 
@@ -77,18 +101,23 @@ impl View {
     pub(crate) async fn ready(&mut self) -> Result<(), Error> {
         loop {
             let progress = self.changes.0.borrow_and_update().clone();
-            if progress.nodes && progress.pods {
+            if progress.nodes.listed && progress.pods.listed {
                 return Ok(());
             }
             // A right that is missing stays missing; anything else may pass.
-            if let Some(Error::Forbidden { doing, message }) = progress.failed.as_deref() {
-                return Err(Error::Forbidden { doing: doing.clone(), message: message.clone() });
+            if let Some(error) = progress.forbidden(Duration::ZERO) {
+                return Err(error);
             }
             if self.changes.0.changed().await.is_err() {
                 let doing = "watch nodes and pods".to_owned();
                 return Err(Error::Passing { doing, message: "the watch has ended".to_owned() });
             }
         }
+    }
+
+    /// Whether the ledger is kept true; not for want of a right that is there to list but not to watch.
+    pub(crate) fn check(&self) -> Result<(), Error> {
+        self.changes.0.borrow().forbidden(PATIENCE).map_or(Ok(()), Err)
     }
 
     /// The ledger, for a moment.
@@ -131,7 +160,7 @@ trait Noted: Resource + Sized {
     fn forget(&self, ledger: &mut Ledger);
     fn passed(_ledger: &mut Ledger, _version: u64) {}
     fn keep(ledger: &mut Ledger, here: &HashSet<(String, String)>);
-    fn listed(progress: &mut Progress);
+    fn watched(progress: &mut Progress) -> &mut Watched;
 }
 
 impl Noted for Node {
@@ -144,8 +173,8 @@ impl Noted for Node {
     fn keep(ledger: &mut Ledger, here: &HashSet<(String, String)>) {
         ledger.keep_nodes(|name| here.contains(&(String::new(), name.to_owned())));
     }
-    fn listed(progress: &mut Progress) {
-        progress.nodes = true;
+    fn watched(progress: &mut Progress) -> &mut Watched {
+        &mut progress.nodes
     }
 }
 
@@ -162,8 +191,8 @@ impl Noted for Pod {
     fn keep(ledger: &mut Ledger, here: &HashSet<(String, String)>) {
         ledger.keep_pods(|key| here.contains(key));
     }
-    fn listed(progress: &mut Progress) {
-        progress.pods = true;
+    fn watched(progress: &mut Progress) -> &mut Watched {
+        &mut progress.pods
     }
 }
 
@@ -191,7 +220,7 @@ async fn keep<K: Noted>(
                 K::keep(&mut ledger, &here);
                 K::passed(&mut ledger, newest);
                 here = HashSet::new();
-                progress.send_modify(K::listed);
+                progress.send_modify(|progress| K::watched(progress).listed = true);
             }
             Ok(Event::Apply(object)) => {
                 let mut ledger = lock(&ledger);
@@ -205,13 +234,17 @@ async fn keep<K: Noted>(
             }
             Err(error) => {
                 let error = watching("watch nodes and pods", error);
-                progress.send_modify(|progress| progress.failed = Some(Arc::new(error)));
+                progress.send_modify(|progress| {
+                    let failed = &mut K::watched(progress).failed;
+                    let since = failed.as_ref().map_or_else(Instant::now, |(since, _)| *since);
+                    *failed = Some((since, Arc::new(error)));
+                });
                 tokio::time::sleep(PAUSE).await;
                 continue;
             }
         }
         // Also tells those who wait that something has changed.
-        progress.send_modify(|progress| progress.failed = None);
+        progress.send_modify(|progress| K::watched(progress).failed = None);
     }
 }
 
