@@ -56,7 +56,8 @@ def cache() -> Path:
 @functools.cache
 def program(name: str) -> Path:
     """Return where a program that `tools/kubernetes` builds is; it does so now if it has not yet."""
-    part = "programs" if name in ("door", "faults", "gpus", "pause") else "cluster"
+    own = {"door": "programs", "faults": "programs", "gpus": "programs", "pause": "programs", "helm": "helm"}
+    part = own.get(name, "cluster")
     return _built(part) / name
 
 
