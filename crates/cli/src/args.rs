@@ -61,6 +61,36 @@ pub(crate) enum Verb {
     Rendezvous(RendezvousArgs),
     Timeline(TimelineArgs),
     Kube(KubeArgs),
+    OverSsh(OverSshArgs),
+}
+
+/// Be one machine of a job over ssh; `ronde kube run --ssh` starts it as a rank.
+#[derive(Debug, Args)]
+#[command(hide = true)]
+pub(crate) struct OverSshArgs {
+    /// The folder with the job's keys.
+    #[arg(long, value_name = "DIR")]
+    pub(crate) keys: PathBuf,
+
+    /// A folder for what ssh must find.
+    #[arg(long, value_name = "DIR")]
+    pub(crate) folder: PathBuf,
+
+    /// The machines and their slots, with rank 0's first.
+    #[arg(short = 'H', long, value_name = "NAME:SLOTS,...")]
+    pub(crate) hosts: String,
+
+    /// What is put behind a machine's name to reach it.
+    #[arg(long, value_name = "NAME")]
+    pub(crate) domain: String,
+
+    /// How long the other machines' servers are waited for, in seconds.
+    #[arg(long, value_name = "SECONDS", value_parser = value::positive_seconds)]
+    pub(crate) patience: Duration,
+
+    /// What rank 0 runs.
+    #[arg(required = true, trailing_var_arg = true, value_name = "COMMAND")]
+    pub(crate) command: Vec<OsString>,
 }
 
 /// Hold this machine's ranks for a launcher elsewhere.

@@ -17,6 +17,7 @@ mod elastic;
 mod invocation;
 mod kube;
 mod notes;
+mod over_ssh;
 mod problem;
 mod rendezvous;
 mod run;
@@ -45,6 +46,7 @@ fn main() -> ExitCode {
         Verb::Rendezvous(args) => rendezvous::rendezvous(&args),
         Verb::Timeline(args) => timeline::timeline(&args),
         Verb::Kube(args) => kube::kube(args),
+        Verb::OverSsh(args) => over_ssh::over_ssh(args),
     };
     status.into()
 }

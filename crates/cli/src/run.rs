@@ -75,6 +75,7 @@ fn request(
         ports: args.network.port_range,
         lost_after: args.network.heartbeat_timeout,
         grace: args.network.grace,
+        led: args.led,
         waiting: args.waiting.into_waiting(),
         task: args.task.into_task(),
         ship: args.network.ship,

@@ -8,6 +8,8 @@
 //! connections while Python winds down, its peers fail on that and may well exit before it does.
 //! So a failing exit is held for up to [`SETTLE`] if another rank, still running, had parted from
 //! the rendezvous before; and ranks are compared by the earliest sign of their end.
+//!
+//! In a job that is *led* the others only stand by for rank 0: when it has ended well, so has the job.
 
 use std::ops::Range;
 use std::time::Duration;
@@ -99,6 +101,8 @@ enum Stage {
 pub(crate) struct Course {
     /// How long ranks have between the request to end and being killed.
     grace: Duration,
+    /// Whether the job is over when rank 0 has ended well.
+    led: bool,
     endings: Vec<Option<(Ending, Duration)>>,
     stage: Stage,
     cause: Option<Cause>,
@@ -106,13 +110,24 @@ pub(crate) struct Course {
 
 impl Course {
     pub(crate) fn new(size: usize, grace: Duration) -> Course {
-        Course { grace, endings: vec![None; size], stage: Stage::Running, cause: None }
+        Course { grace, led: false, endings: vec![None; size], stage: Stage::Running, cause: None }
+    }
+
+    /// The same, with rank 0 in the lead or not.
+    pub(crate) fn led(self, led: bool) -> Course {
+        Course { led, ..self }
     }
 
     /// Takes in one event, with the partings that the rendezvous has seen so far.
     pub(crate) fn handle(&mut self, now: Duration, event: Event, partings: &[Parting]) -> Vec<Order> {
         match event {
-            Event::Ended { rank, ending } => self.endings[rank] = Some((ending, now)),
+            Event::Ended { rank, ending } => {
+                self.endings[rank] = Some((ending, now));
+                if self.led && rank == 0 && !ending.is_failure() && self.stage == Stage::Running {
+                    self.stage = Stage::Ending { kill_at: now + self.grace };
+                    return vec![Order::Signal(libc::SIGTERM)];
+                }
+            }
             Event::HostLost { host, ranks, why } => return self.host_lost(now, host, ranks, why, partings),
             Event::Signal(signal) => return self.signalled(now, signal),
             Event::OutputClosed => {
@@ -179,7 +194,8 @@ impl Course {
     }
 
     fn end_for(&mut self, now: Duration, cause: Cause, signal: i32) -> Vec<Order> {
-        if self.cause.is_some() {
+        // What comes after the beginning of the end follows from it.
+        if !matches!(self.stage, Stage::Running | Stage::Settling { .. }) {
             return Vec::new();
         }
         self.cause = Some(cause);

@@ -66,13 +66,18 @@ pub(crate) fn forwarded(
         .collect()
 }
 
+/// Whether a variable places a process in a job, so that one that belongs to none must not find it.
+pub(crate) fn places(name: &OsStr) -> bool {
+    OF_A_JOB.iter().any(|other| *other == name)
+}
+
 fn is_forwarded(name: &OsStr, place: Place) -> bool {
     let bytes = name.as_bytes();
     let begins = |list: &[&str]| list.iter().any(|start| bytes.starts_with(start.as_bytes()));
     let is_one = |list: &[&str]| list.iter().any(|other| *other == name);
     // Which devices there are differs from host to host.
     let devices = bytes.ends_with(b"CUDA_VISIBLE_DEVICES");
-    let misleading = is_one(&OF_THE_MACHINE) || is_one(&OF_A_JOB) || begins(&OF_THE_SESSION) || devices;
+    let misleading = is_one(&OF_THE_MACHINE) || places(name) || begins(&OF_THE_SESSION) || devices;
     !misleading && (place == Place::Host || begins(&FOR_CONTAINERS))
 }
 

@@ -57,6 +57,8 @@ pub struct Request {
     pub lost_after: Duration,
     /// How long ranks have between the request to end and being killed.
     pub grace: Duration,
+    /// Whether the job ends when rank 0 has ended well, because the others only stand by for it.
+    pub led: bool,
     /// Agents that dial in, instead of hosts that are dialled.
     pub waiting: Option<Waiting>,
     /// A function call for every rank, from Python.

@@ -85,6 +85,10 @@ pub(crate) struct RunArgs {
     #[arg(long)]
     pub(crate) check_build: bool,
 
+    /// End the job when rank 0 has ended well: the other ranks only stand by for it.
+    #[arg(long, hide = true)]
+    pub(crate) led: bool,
+
     #[command(flatten)]
     pub(crate) ssh: SshArgs,
 

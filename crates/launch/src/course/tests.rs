@@ -44,6 +44,30 @@ fn ranks_that_end_well_end_the_job_well() {
 }
 
 #[test]
+fn a_job_that_is_led_ends_well_when_its_leader_has() {
+    let mut course = Course::new(3, GRACE).led(true);
+    assert_eq!(course.handle(ms(10), exited(0, 0), &[]), [TERM]);
+    assert_eq!(course.handle(ms(20), killed(1, libc::SIGTERM), &[]), []);
+    let lost = Event::HostLost { host: 2, ranks: 2..3, why: "its node went down".to_owned() };
+    assert_eq!(course.handle(ms(30), lost, &[]), []);
+    assert!(course.is_over());
+    assert_eq!(course.cause(), None);
+}
+
+#[test]
+fn a_job_that_is_led_fails_as_any_other() {
+    for (rank, status) in [(0, 7), (1, 255)] {
+        let mut course = Course::new(2, GRACE).led(true);
+        assert_eq!(course.handle(ms(10), exited(rank, status), &[]), [TERM]);
+        assert_eq!(failure(&course).0, rank);
+    }
+    // One who only stands by ends nothing by ending well.
+    let mut course = Course::new(2, GRACE).led(true);
+    assert_eq!(course.handle(ms(10), exited(1, 0), &[]), []);
+    assert!(!course.is_over());
+}
+
+#[test]
 fn the_first_to_fail_is_named_and_the_others_are_terminated_then_killed() {
     let mut course = Course::new(4, GRACE);
     course.handle(ms(5), exited(0, 0), &[]);

@@ -122,7 +122,7 @@ impl Driver {
         let secret = Secret::random()?;
         let server = Server::start(SocketAddr::from((Ipv4Addr::LOCALHOST, 0)), secret.clone(), np)?;
         let members = Member::all(&plan, arrivals);
-        let course = Course::new(np, request.grace);
+        let course = Course::new(np, request.grace).led(request.led);
         Ok(Driver {
             request,
             mps_folder,
