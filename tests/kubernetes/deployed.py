@@ -14,7 +14,7 @@ import re
 import tempfile
 from pathlib import Path
 
-from building import ROOT, shared_builder
+from building import ROOT, Builder, shared_builder
 
 MANIFESTS = ROOT / "deploy" / "kubernetes"
 
@@ -22,6 +22,8 @@ MANIFESTS = ROOT / "deploy" / "kubernetes"
 TRAINING_IMAGE = "ronde:cpu"
 # The programs and the Python package, and nothing to run the latter with.
 MANAGER_IMAGE = "ronde:manager"
+# The first with Debian's Open MPI.
+MPI_IMAGE = "ronde:mpi"
 
 
 def released_image() -> str:
@@ -34,20 +36,37 @@ def released_image() -> str:
 def deployed_images() -> Path:
     """Build both images with the wheel in dist/, and return the archive that holds them."""
     with tempfile.TemporaryDirectory() as secrets, shared_builder(Path(secrets)) as builder:
-        images = [
-            builder.build("cpu", TRAINING_IMAGE, FRAMEWORK="none"),
-            builder.build("manager", MANAGER_IMAGE, RUNTIME=builder.base),
-            released_image(),
-        ]
+        images = [*_both(builder), released_image()]
         builder.daemon.docker("tag", MANAGER_IMAGE, released_image())
-        contents = builder.daemon.docker("image", "inspect", "--format", "{{.Id}} {{.RepoTags}}", *images)
-        archive = builder.daemon.folder / f"deployed-{hashlib.sha256(contents.encode()).hexdigest()[:12]}.tar"
-        if not archive.exists():
-            for older in builder.daemon.folder.glob("deployed-*"):
-                older.unlink()
-            written = archive.with_suffix(".new")
-            builder.daemon.docker("save", "--output", written, *images)
-            written.rename(archive)
+        return _archive(builder, "deployed", images)
+
+
+def mpi_images() -> Path:
+    """Build the manager's image and the one with Open MPI, and return the archive that holds them."""
+    with tempfile.TemporaryDirectory() as secrets, shared_builder(Path(secrets)) as builder:
+        training, manager = _both(builder)
+        folder = Path(__file__).parent
+        words = ["--network=host", "--quiet", "--file", folder / "mpi.Dockerfile", "--tag", MPI_IMAGE]
+        builder.daemon.docker("build", *words, "--build-arg", f"BASE={training}", folder)
+        return _archive(builder, "mpi", [MPI_IMAGE, manager])
+
+
+def _both(builder: Builder) -> tuple[str, str]:
+    """Build the images of deploy/images that the cluster needs, to train in and to manage with."""
+    training = builder.build("cpu", TRAINING_IMAGE, FRAMEWORK="none")
+    return training, builder.build("manager", MANAGER_IMAGE, RUNTIME=builder.base)
+
+
+def _archive(builder: Builder, kind: str, images: list[str]) -> Path:
+    """Write images to an archive, unless the last one of this kind holds them."""
+    contents = builder.daemon.docker("image", "inspect", "--format", "{{.Id}} {{.RepoTags}}", *images)
+    archive = builder.daemon.folder / f"{kind}-{hashlib.sha256(contents.encode()).hexdigest()[:12]}.tar"
+    if not archive.exists():
+        for older in builder.daemon.folder.glob(f"{kind}-*"):
+            older.unlink()
+        written = archive.with_suffix(".new")
+        builder.daemon.docker("save", "--output", written, *images)
+        written.rename(archive)
     return archive
 
 

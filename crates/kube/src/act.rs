@@ -157,14 +157,11 @@ impl Hands {
         if gang.workers() > 0 {
             self.make(job, doing, &job::chief_service(job, gang)).await?;
         }
-        let digits = ronde_trust::Secret::random()
-            .map_err(|error| Error::Passing {
-                doing: "make a secret".to_owned(),
-                message: error.to_string(),
-            })?
-            .to_hex();
+        let unmade = |message: String| Error::Passing { doing: "make a secret".to_owned(), message };
+        let digits = ronde_trust::Secret::random().map_err(|error| unmade(error.to_string()))?.to_hex();
+        let keys = if job.spec.ssh { job::ssh_keys().map_err(unmade)? } else { Vec::new() };
         let secrets: Api<Secret> = self.namespaced(job);
-        let secret = job::secret(job, &digits);
+        let secret = job::secret(job, &digits, keys);
         let create = PostParams::default();
         match patiently("create the job's secret", || secrets.create(&create, &secret)).await {
             // Nobody may read secrets here; the job's uid is in its name.

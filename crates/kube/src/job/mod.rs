@@ -2,7 +2,8 @@
 //!
 //! `spec.rs` says what a job is, `read.rs` reads one whatever is in it, `validate.rs` says what is wrong with one. A plan becomes a `Gang`: the pods that start and
 //! end together. From there on one file makes one kind of object: `service.rs`, `secret.rs`, `plan_map.rs`, `pod.rs`
-//! (with `merge.rs`, which lays a user's template under it), `files.rs`. Nothing here speaks to a cluster.
+//! (with `merge.rs`, which lays a user's template under it, and `ssh.rs`, for jobs that start their processes that way),
+//! `files.rs`. Nothing here speaks to a cluster.
 
 mod amount;
 mod files;
@@ -17,6 +18,7 @@ mod request;
 mod secret;
 mod service;
 mod spec;
+mod ssh;
 mod validate;
 
 use std::collections::BTreeMap;
@@ -37,6 +39,7 @@ pub use request::request_now;
 pub(crate) use secret::secret;
 pub(crate) use service::{chief_service, service};
 pub use spec::{Avoided, FileItem, Files, GPU, JobStatus, Phase, RondeJob, RondeJobSpec, Topology, Volume};
+pub(crate) use ssh::keys as ssh_keys;
 pub use validate::validate;
 
 /// A job as its manager knows it.

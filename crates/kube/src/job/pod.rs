@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 
 use super::merge::over;
 use super::names::{self, Role};
-use super::{Gang, Job, Member, PORT, RondeJobSpec, Surroundings, secret};
+use super::{Gang, Job, Member, PORT, RondeJobSpec, Surroundings, secret, ssh};
 use crate::cluster::Claim;
 
 /// The folder that our program is brought to.
@@ -21,6 +21,8 @@ const WORK: &str = "/ronde/work";
 const PACKAGE: &str = "/ronde/lib/python3/site-packages";
 /// Where the secret is mounted.
 const SECRET: &str = "/run/ronde/secret";
+/// Where pods of a job over ssh keep what ssh must find.
+const SSH: &str = "/ronde/ssh";
 /// Where the config map of files is mounted for the init container.
 const FILES: &str = "/run/ronde/files";
 
@@ -170,23 +172,33 @@ fn command(job: &Job, gang: &Gang, member: &Member, around: &Surroundings) -> Ve
     let program = format!("{HOME}/bin/ronde");
     let secret = format!("{SECRET}/{}", secret::KEY);
     let patience = job.spec.start_deadline_seconds.to_string();
+    // Over ssh a pod has one rank, which stands for all that are started in it.
+    let (ranks, slots) =
+        if job.spec.ssh { (gang.members.len(), 1) } else { (gang.gpus() as usize, member.gpus) };
+    let slots = slots.to_string();
     match member.role {
         Role::Chief => {
-            let mut command = words(&[&program, "run", "--num-proc", &gang.gpus().to_string()]);
+            let mut command = words(&[&program, "run", "--num-proc", &ranks.to_string()]);
             if gang.workers() > 0 {
                 let listen = format!("0.0.0.0:{PORT}");
                 command.extend(words(&["--agents", &gang.workers().to_string(), "--listen", &listen]));
-                command.extend(words(&["--own-slots", &member.gpus.to_string(), "--own-name", &member.pod]));
+                command.extend(words(&["--own-slots", &slots, "--own-name", &member.pod]));
                 command.extend(words(&["--secret-file", &secret, "--start-timeout", &patience]));
             }
+            let theirs = match job.spec.ssh {
+                true => {
+                    command.extend(words(&["--led", "--no-prefix", "--quiet"]));
+                    ssh::command(job, gang, around, &program, SECRET, SSH)
+                }
+                false => job.spec.command.clone(),
+            };
             command.push("--".to_owned());
-            command.extend(job.spec.command.iter().map(|word| literal(word)));
+            command.extend(theirs.iter().map(|word| literal(word)));
             command
         }
         Role::Worker(_) => {
             // The dot at the end keeps the resolver from trying the search domains first.
             let chief = format!("{}.{}.svc.{}.:{PORT}", gang.chief(), job.namespace, around.cluster_domain);
-            let slots = member.gpus.to_string();
             let mut command = words(&[&program, "agent", "--connect", &chief, "--secret-file", &secret]);
             command.extend(words(&[
                 "--slots",

@@ -91,6 +91,9 @@ pub struct RondeJobSpec {
     /// Files that ranks find in their working folder.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub files: Option<Files>,
+    /// Whether the command is run once, in the chief, and starts its processes over ssh, as mpirun does.
+    #[serde(default)]
+    pub ssh: bool,
     /// The folder that the command is started in.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub working_dir: Option<String>,
@@ -184,6 +187,7 @@ impl RondeJobSpec {
             env: Vec::new(),
             volumes: Vec::new(),
             files: None,
+            ssh: false,
             working_dir: None,
             node_selector: BTreeMap::new(),
             tolerations: Vec::new(),

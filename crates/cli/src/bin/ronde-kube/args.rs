@@ -166,6 +166,11 @@ pub(crate) struct KubeRunArgs {
     #[arg(short = 'x', long, value_name = "NAME[=VALUE]", value_parser = value::assignment)]
     pub(crate) env: Vec<Assignment>,
 
+    /// Run the command once, in the chief, with ssh to all pods: for mpirun, and for images that bring horovodrun. The
+    /// image needs ssh, sshd and a name for the user that it runs as.
+    #[arg(long)]
+    pub(crate) ssh: bool,
+
     /// How often to start again after a failure.
     #[arg(long, value_name = "N", default_value_t = 0)]
     pub(crate) retries: u32,

@@ -62,6 +62,7 @@ fn spec(
         env,
         volumes: args.volume.clone(),
         files: shipment.map(|shipment| shipment.files(name)),
+        ssh: args.ssh,
         shared_memory: pods.shared_memory,
         image_pull_secrets: pods.image_pull_secret,
         image_pull_policy: pods.image_pull_policy,

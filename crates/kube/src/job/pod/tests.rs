@@ -12,13 +12,15 @@ fn pods(job: &Job) -> Vec<Value> {
         .collect()
 }
 
+/// What a pod runs, as a line.
+fn words(pod: &Value) -> String {
+    let command = pod.pointer("/spec/containers/0/command").and_then(Value::as_array).expect("a command");
+    command.iter().map(|word| word.as_str().expect("a word")).collect::<Vec<_>>().join(" ")
+}
+
 #[test]
 fn the_chief_launches_over_agents_that_dial_it() {
     let pods = pods(&examples::job("mnist", 6));
-    let words = |pod: &Value| -> String {
-        let command = pod.pointer("/spec/containers/0/command").and_then(Value::as_array).expect("a command");
-        command.iter().map(|word| word.as_str().expect("a word")).collect::<Vec<_>>().join(" ")
-    };
     assert_eq!(
         words(&pods[0]),
         "/ronde/bin/ronde run --num-proc 6 --agents 1 --listen 0.0.0.0:4321 --own-slots 1 --own-name mnist-chief \
@@ -31,6 +33,24 @@ fn the_chief_launches_over_agents_that_dial_it() {
     );
     assert_eq!(pods[1]["spec"]["hostname"], "mnist-worker-0");
     assert_eq!(pods[1]["spec"]["subdomain"], "mnist");
+}
+
+#[test]
+fn over_ssh_every_pod_has_one_rank_and_the_command_is_the_chiefs() {
+    let mut job = examples::job("mnist", 6);
+    job.spec.ssh = true;
+    job.spec.command = ["mpirun", "sh", "-c", "echo $(HOME)"].map(str::to_owned).to_vec();
+    let pods = pods(&job);
+    assert_eq!(
+        words(&pods[0]),
+        "/ronde/bin/ronde run --num-proc 2 --agents 1 --listen 0.0.0.0:4321 --own-slots 1 --own-name mnist-chief \
+         --secret-file /run/ronde/secret/secret --start-timeout 600 --led --no-prefix --quiet -- /ronde/bin/ronde over-ssh \
+         --keys /run/ronde/secret --folder /ronde/ssh --hosts mnist-chief:1,mnist-worker-0:5 \
+         --domain mnist.default.svc.cluster.local. --patience 600 -- mpirun sh -c echo $$(HOME)"
+    );
+    assert!(words(&pods[1]).contains(" --slots 1 --name mnist-worker-0 --once "), "{}", words(&pods[1]));
+    let gpus = |pod: &Value| pod["spec"]["containers"][0]["resources"]["limits"]["nvidia.com/gpu"].clone();
+    assert_eq!((gpus(&pods[0]), gpus(&pods[1])), (json!("1"), json!("5")));
 }
 
 #[test]
