@@ -214,9 +214,9 @@ fn command(job: &Job, gang: &Gang, member: &Member, around: &Surroundings) -> Ve
     }
 }
 
-/// A word that Kubernetes leaves as it is: it would put variables in place of `$(NAME)`.
+/// A word that Kubernetes leaves as it is: it would put variables in place of `$(NAME)`, and one `$` in place of two.
 fn literal(word: &str) -> String {
-    word.replace("$(", "$$(")
+    word.replace('$', "$$")
 }
 
 fn environment(spec: &RondeJobSpec) -> Vec<Value> {

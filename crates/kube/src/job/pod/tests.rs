@@ -56,13 +56,13 @@ fn over_ssh_every_pod_has_one_rank_and_the_command_is_the_chiefs() {
 #[test]
 fn a_job_on_one_node_needs_no_agents() {
     let mut job = examples::job("mnist", 4);
-    job.spec.command = vec!["sh".to_owned(), "-c".to_owned(), "echo $(HOME)".to_owned()];
+    job.spec.command = vec!["sh".to_owned(), "-c".to_owned(), "echo $(HOME) $HOME $$".to_owned()];
     let gang = Gang::new("mnist", 0, &[("node-1".to_owned(), 4)].into());
     let pod = json!(pod(&job, &gang, &gang.members[0], &examples::surroundings()).expect("a pod"));
     let command = &pod["spec"]["containers"][0]["command"];
     assert_eq!(
         *command,
-        json!(["/ronde/bin/ronde", "run", "--num-proc", "4", "--", "sh", "-c", "echo $$(HOME)"])
+        json!(["/ronde/bin/ronde", "run", "--num-proc", "4", "--", "sh", "-c", "echo $$(HOME) $$HOME $$$$"])
     );
 }
 
