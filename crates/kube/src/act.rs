@@ -248,7 +248,10 @@ impl Hands {
         let secret = names::secret(&job.name, &job.root.uid);
         gone(patiently("delete the secret", || secrets.delete(&secret, &params)).await)?;
         let services: Api<Service> = self.namespaced(job);
-        let chiefs = (0..=attempts).map(|attempt| names::pod(&job.name, attempt, Role::Chief, 0));
+        let chiefs = (0..=attempts).map(|attempt| {
+            let chief = names::pod(&job.name, attempt, Role::Chief, 0);
+            names::chief_service(&chief, &job.root.uid)
+        });
         for service in chiefs.chain([names::service(&job.name)]) {
             gone(patiently("delete the services", || services.delete(&service, &params)).await)?;
         }

@@ -80,11 +80,22 @@ pub(crate) fn service(job: &str) -> String {
     job.to_owned()
 }
 
+/// The service by which a set's agents find their chief, whose pod this is. DNS servers remember the address of an
+/// earlier job's service for a while, so a job that is made again under the same name must have another.
+pub(crate) fn chief_service(chief: &str, uid: &str) -> String {
+    format!("{chief}-{}", letters(uid))
+}
+
 /// The job's secret. Nobody may read secrets here, so one that is left of an earlier job of the same name could not be
 /// told from this job's: a few letters of the job's uid are in its name.
 pub(crate) fn secret(job: &str, uid: &str) -> String {
+    format!("{job}-secret-{}", letters(uid))
+}
+
+/// A few letters that tell jobs of the same name from each other.
+fn letters(uid: &str) -> String {
     let letters: String = uid.chars().filter(char::is_ascii_alphanumeric).take(6).collect();
-    format!("{job}-secret-{}", letters.to_ascii_lowercase())
+    letters.to_ascii_lowercase()
 }
 
 /// Hostfile and plan, for those who look.
@@ -142,6 +153,15 @@ mod tests {
         assert_eq!(names, sorted);
         assert_eq!(names[..3], ["mnist-chief", "mnist-worker-00", "mnist-worker-01"]);
         assert_eq!(pod("mnist", 2, Role::Worker(1), 2), "mnist-worker-1-r2");
+    }
+
+    #[test]
+    fn a_job_that_is_made_again_has_another_chiefs_service() {
+        let (first, again) = ("0aF1-22-33", "0af1-23-33");
+        assert_eq!(chief_service("mnist-chief-r1", first), "mnist-chief-r1-0af122");
+        assert_ne!(chief_service("mnist-chief", first), chief_service("mnist-chief", again));
+        let longest = pod(&"a".repeat(LONGEST), 9999, Role::Chief, 0);
+        assert!(chief_service(&longest, first).len() <= 63, "a name of DNS");
     }
 
     #[test]

@@ -198,7 +198,8 @@ fn command(job: &Job, gang: &Gang, member: &Member, around: &Surroundings) -> Ve
         }
         Role::Worker(_) => {
             // The dot at the end keeps the resolver from trying the search domains first.
-            let chief = format!("{}.{}.svc.{}.:{PORT}", gang.chief(), job.namespace, around.cluster_domain);
+            let service = names::chief_service(gang.chief(), &job.root.uid);
+            let chief = format!("{service}.{}.svc.{}.:{PORT}", job.namespace, around.cluster_domain);
             let mut command = words(&[&program, "agent", "--connect", &chief, "--secret-file", &secret]);
             command.extend(words(&[
                 "--slots",

@@ -31,7 +31,7 @@ pub(crate) fn chief_service(job: &Job, gang: &Gang) -> Service {
         (names::ROLE, names::Role::Chief.label().to_owned()),
     ];
     Service {
-        metadata: job.metadata(gang.chief().to_owned()),
+        metadata: job.metadata(names::chief_service(gang.chief(), &job.root.uid)),
         spec: Some(ServiceSpec {
             publish_not_ready_addresses: Some(true),
             selector: Some(selector.map(|(name, value)| (name.to_owned(), value)).into()),

@@ -28,7 +28,7 @@ fn the_chief_launches_over_agents_that_dial_it() {
     );
     assert_eq!(
         words(&pods[1]),
-        "/ronde/bin/ronde agent --connect mnist-chief.default.svc.cluster.local.:4321 \
+        "/ronde/bin/ronde agent --connect mnist-chief-uidmni.default.svc.cluster.local.:4321 \
          --secret-file /run/ronde/secret/secret --slots 5 --name mnist-worker-0 --once --patience 600"
     );
     assert_eq!(pods[1]["spec"]["hostname"], "mnist-worker-0");
