@@ -66,6 +66,8 @@ pub(crate) struct OwnPod {
     pub(crate) terminating: bool,
     /// Why it was told to end before its time, if it was.
     pub(crate) told_to_end: Option<String>,
+    /// Why the cluster takes it away, such as `EvictionByEvictionAPI`, and in whose words; said before it ends.
+    pub(crate) disruption: Option<(String, String)>,
     pub(crate) phase: PodPhase,
     /// Why a container waits, such as `ImagePullBackOff`, and in whose words.
     pub(crate) waiting: Option<(String, String)>,
@@ -182,6 +184,7 @@ impl OwnPod {
             unschedulable,
             terminating: pod.metadata.deletion_timestamp.is_some(),
             told_to_end: note(names::ENDED).cloned(),
+            disruption: disruption(pod),
             phase: phase(pod),
             waiting: waiting(pod),
             pulled: train.is_some_and(|one| !one.image_id.is_empty()),
@@ -240,10 +243,15 @@ fn waiting(pod: &Pod) -> Option<(String, String)> {
     })
 }
 
+/// Why the cluster takes a pod away, if it does.
+fn disruption(pod: &Pod) -> Option<(String, String)> {
+    let mut conditions = pod.status.as_ref()?.conditions.iter().flatten();
+    let found = conditions.find(|one| one.type_ == "DisruptionTarget" && one.status == "True")?;
+    Some((found.reason.clone().unwrap_or_default(), found.message.clone().unwrap_or_default()))
+}
+
 fn ended(pod: &Pod, train: Option<&ContainerStatus>) -> Option<Ended> {
     let status = pod.status.as_ref()?;
-    let conditions = status.conditions.iter().flatten();
-    let disruption = conditions.clone().find(|one| one.type_ == "DisruptionTarget" && one.status == "True");
     let is_failed = matches!(phase(pod), PodPhase::Failed | PodPhase::Succeeded);
     // The container that trains, or else the one that failed before it could start.
     let failed = statuses(pod)
@@ -265,17 +273,14 @@ fn ended(pod: &Pod, train: Option<&ContainerStatus>) -> Option<Ended> {
     let reason = match terminated.and_then(|ended| ended.reason.clone()) {
         Some(reason) if pod_reason.is_empty() => reason,
         _ if !pod_reason.is_empty() => pod_reason,
-        _ => disruption.and_then(|one| one.reason.clone()).unwrap_or_default(),
+        _ => String::new(),
     };
-    let message = terminated
-        .and_then(|ended| ended.message.clone())
-        .or_else(|| status.message.clone())
-        .or_else(|| disruption.and_then(|one| one.message.clone()));
+    let message = terminated.and_then(|ended| ended.message.clone()).or_else(|| status.message.clone());
     Some(Ended {
         at: terminated.and_then(|ended| ended.finished_at.as_ref()).map(|time| time.0),
         exit_code: terminated.map(|ended| ended.exit_code),
         given_up,
-        disrupted: disruption.is_some()
+        disrupted: disruption(pod).is_some()
             || matches!(
                 reason.as_str(),
                 "Evicted"

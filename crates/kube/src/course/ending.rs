@@ -41,7 +41,7 @@ impl Failure {
     pub(super) fn of(pod: &OwnPod, said: Said) -> Failure {
         let exit_code = pod.ended.as_ref().and_then(|ended| ended.exit_code);
         Failure { said, pod: Some(pod.name.clone()), exit_code, node: None, for_good: false }
-            .blaming(pod.ended.as_ref().is_some_and(|ended| ended.disrupted).then(|| pod.pinned.clone()))
+            .blaming(is_disrupted(pod).then(|| pod.pinned.clone()))
     }
 
     /// Leaves this node out of the next attempt.
@@ -86,6 +86,11 @@ pub(super) fn ended(seen: &Observed<'_>, current: &Current<'_>) -> Option<Decisi
         let said = format!("{}, where {} runs, does not answer any more", lost.pinned, lost.name);
         let failure = Failure::of(lost, Said::new("NodeLost", said)).blaming(Some(lost.pinned.clone()));
         return Some(fail(seen, current, failure));
+    }
+    // It will be gone in a moment, and with it the reason.
+    let taken = current.pods.iter().find(|pod| pod.terminating && pod.disruption.is_some());
+    if let Some(taken) = taken.filter(|pod| !pod.is_finished()) {
+        return Some(fail(seen, current, Failure::of(taken, describe(taken))));
     }
     if let Some(missing) = missing(current) {
         let said = Said::new("PodDeleted", format!("{missing} was deleted while the job ran"));
@@ -259,7 +264,7 @@ fn is_kept(seen: &Observed<'_>, status: &JobStatus, attempt: u32, pod: &OwnPod) 
 fn first_failure(current: &Current<'_>, chief: &OwnPod) -> Failure {
     let at = |pod: &OwnPod| pod.ended.as_ref().and_then(|ended| ended.at);
     let is_killed = |pod: &&&OwnPod| {
-        pod.ended.as_ref().is_some_and(|ended| ended.disrupted || ended.reason == "OOMKilled")
+        is_disrupted(pod) || pod.ended.as_ref().is_some_and(|ended| ended.reason == "OOMKilled")
     };
     let is_earlier = |pod: &&&OwnPod| match (at(pod), at(chief)) {
         (Some(worker), Some(chief)) => worker <= chief,
@@ -274,25 +279,39 @@ fn first_failure(current: &Current<'_>, chief: &OwnPod) -> Failure {
     failure
 }
 
+/// Whether the cluster has taken a pod away, or is about to.
+fn is_disrupted(pod: &OwnPod) -> bool {
+    pod.disruption.is_some() || pod.ended.as_ref().is_some_and(|ended| ended.disrupted)
+}
+
 /// How a pod ended, in words.
 fn describe(pod: &OwnPod) -> Said {
     let nothing = crate::cluster::Ended::default();
     let ended = pod.ended.as_ref().unwrap_or(&nothing);
     let (name, node) = (&pod.name, &pod.pinned);
-    let said = match ended.reason.as_str() {
-        "OOMKilled" => {
+    let said = match (ended.reason.as_str(), &pod.disruption) {
+        ("OOMKilled", _) => {
             format!("{name} on {node} ran out of memory; give it more with memoryPerGpu (--memory-per-gpu)")
         }
-        "Evicted" => format!("{name} was evicted from {node}: {}", ended.message),
-        "DeadlineExceeded" => format!("{name} on {node} took longer than its deadline"),
+        ("Evicted", _) => format!("{name} was evicted from {node}: {}", ended.message),
+        ("DeadlineExceeded", _) => format!("{name} on {node} took longer than its deadline"),
         _ if ended.given_up => format!("{name} on {node} was ended ({})", ended.reason),
+        (_, Some((reason, message))) => {
+            return Said::new(reason, format!("{name} was taken off {node} ({reason}): {message}"));
+        }
         _ if ended.disrupted => format!("{name} was taken off {node} ({}): {}", ended.reason, ended.message),
         _ => match ended.exit_code {
-            Some(code) => format!("{name} on {node} ended with status {code}"),
+            Some(code) => format!("{name} on {node} ended with status {code}{}", last_word(&ended.message)),
             None if ended.message.is_empty() => format!("{name} on {node} failed ({})", ended.reason),
             None => format!("{name} on {node} failed: {}", ended.message),
         },
     };
     let reason = if ended.reason.is_empty() { "Error" } else { &ended.reason };
     Said::new(reason, said)
+}
+
+/// What the launcher said about a failure, which is in the pod's status since that holds its last output.
+fn last_word(output: &str) -> String {
+    let said = output.lines().rev().find_map(|line| line.strip_prefix("error: "));
+    said.map(|said| format!(": {said}")).unwrap_or_default()
 }

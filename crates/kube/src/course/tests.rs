@@ -307,6 +307,43 @@ fn the_pod_that_failed_first_is_the_one_that_is_told_of() {
 }
 
 #[test]
+fn the_chiefs_last_word_on_a_failure_is_told() {
+    let mut case = Case::with(Set::Running);
+    case.pods[0]["status"] = ended(5, "Error", 20);
+    let output = "[0] error: of a rank\nerror: rank 4 on mnist-worker-0 failed first: exit status 5\n  others stopped\n";
+    case.pods[0]["status"]["containerStatuses"][0]["state"]["terminated"]["message"] = json!(output);
+    case.now = at(21);
+    assert_eq!(
+        case.decide().status.message,
+        "mnist-chief on node-3 ended with status 5: rank 4 on mnist-worker-0 failed first: exit status 5"
+    );
+}
+
+#[test]
+fn a_pod_that_is_taken_away_ends_the_attempt_while_the_reason_is_known() {
+    let taken = |mut case: Case| {
+        let why = json!([{"type": "DisruptionTarget", "status": "True", "reason": "EvictionByEvictionAPI", "message": "evicting"}]);
+        case.pods[1]["status"]["conditions"] = why;
+        case.pods[1]["metadata"]["deletionTimestamp"] = json!(at(18));
+        case
+    };
+    let said = "mnist-worker-0 was taken off node-1 (EvictionByEvictionAPI): evicting";
+    let mut case = taken(Case::with(Set::Running));
+    let decision = expect(&case, &["delete mnist-chief"], Phase::Failed, "EvictionByEvictionAPI");
+    assert_eq!(decision.status.message, said);
+    case.job.spec.retries = 1;
+    let decision = expect(&case, &["delete mnist-chief"], Phase::Pending, "Retrying");
+    assert_eq!(decision.status.avoid[0].node, "node-1");
+    // The chief may have noticed before anybody else, and the worker have said something itself.
+    let mut case = Case::with(Set::Running);
+    case.pods[0]["status"] = ended(1, "Error", 20);
+    case.pods[1]["status"] = ended(143, "Error", 19);
+    case.pods[1]["status"]["containerStatuses"][0]["state"]["terminated"]["message"] =
+        json!("no launcher yet");
+    assert_eq!(taken(case).decide().status.message, said);
+}
+
+#[test]
 fn another_attempt_is_made_if_the_job_allows_it() {
     let mut case = Case::with(Set::Running);
     case.job.spec.retries = 1;
