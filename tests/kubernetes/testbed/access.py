@@ -10,6 +10,7 @@ import http.client
 import json
 import secrets
 import ssl
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -89,18 +90,40 @@ class Api:
     token: str
     authority: Path
 
+    def _connect(self, timeout: float) -> http.client.HTTPSConnection:
+        trusted = ssl.create_default_context(cafile=str(self.authority))
+        return http.client.HTTPSConnection("127.0.0.1", self.port, context=trusted, timeout=timeout)
+
+    def _headers(self) -> dict[str, str]:
+        return {"Authorization": f"Bearer {self.token}", "Content-Type": "application/json"}
+
     def request(self, method: str, path: str, content: Any = None) -> tuple[int, str]:
         """Return status and text of an answer; status 0 if there was none."""
-        trusted = ssl.create_default_context(cafile=str(self.authority))
-        connection = http.client.HTTPSConnection("127.0.0.1", self.port, context=trusted, timeout=10)
-        headers = {"Authorization": f"Bearer {self.token}", "Content-Type": "application/json"}
+        connection = self._connect(timeout=10)
         body = None if content is None else json.dumps(content)
         try:
-            connection.request(method, path, body, headers)
+            connection.request(method, path, body, self._headers())
             answer = connection.getresponse()
             return answer.status, answer.read().decode()
         except (OSError, http.client.HTTPException) as error:
             return 0, str(error)
+        finally:
+            connection.close()
+
+    def watch(self, path: str) -> Iterator[dict[str, Any]]:
+        """List a collection, and yield what becomes of it: {"type": …, "object": …}, every change in its order.
+
+        What is there already comes first, as ADDED. Ends when the API server ends it.
+        """
+        found = self.get(path)
+        for item in found["items"]:
+            yield {"type": "ADDED", "object": item}
+        connection = self._connect(timeout=600)
+        try:
+            version = found["metadata"]["resourceVersion"]
+            connection.request("GET", f"{path}?watch=1&resourceVersion={version}", headers=self._headers())
+            for line in connection.getresponse():
+                yield json.loads(line)
         finally:
             connection.close()
 

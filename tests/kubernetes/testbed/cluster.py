@@ -152,11 +152,14 @@ class Cluster:
         plane = self.control_plane
         return plane.access.by_token(user, f"127.0.0.1:{plane.port}", namespace)
 
-    def account_kubeconfig(self, name: str, namespace: str = "default") -> Path:
-        """Return a client configuration with the rights of a service account, as its pods have them."""
+    def account_kubeconfig(self, name: str, namespace: str = "default", port: int = 0) -> Path:
+        """Return a client configuration with the rights of a service account, as its pods have them.
+
+        `port` may be that of an API server with bad days (`faults`).
+        """
         token = self.kubectl("create", "token", name, f"--namespace={namespace}").strip()
         plane = self.control_plane
-        return plane.access.with_token(f"account-{name}", token, f"127.0.0.1:{plane.port}", namespace)
+        return plane.access.with_token(f"account-{name}", token, f"127.0.0.1:{port or plane.port}", namespace)
 
     def environment(self, user: str = "admin", namespace: str = "default") -> dict[str, str]:
         """Return what to add to the environment of a program that should use this cluster."""

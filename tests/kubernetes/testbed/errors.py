@@ -25,14 +25,14 @@ def run(words: Sequence[object], env: Mapping[str, str] | None = None, **options
 
 
 def wait_for(
-    what: str,
+    what: str | Callable[[], str],
     look: Callable[[], Found | None],
     seconds: float = 60.0,
     check: Callable[[], None] = lambda: None,
 ) -> Found:
     """Look until there is something to see, and return it; raise with `what` was waited for when time is up.
 
-    `check` raises when it will never come.
+    A function may say what it was, and how far it is. `check` raises when it will never come.
     """
     end = time.monotonic() + seconds
     while True:
@@ -41,5 +41,6 @@ def wait_for(
         if found:
             return found
         if time.monotonic() > end:
-            raise ClusterError(f"waited {seconds:g} s in vain: {what}")
+            words = what if isinstance(what, str) else what()
+            raise ClusterError(f"waited {seconds:g} s in vain: {words}")
         time.sleep(0.05)

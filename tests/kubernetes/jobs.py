@@ -1,0 +1,92 @@
+"""RondeJobs as the tests need them, and what jobs leave behind."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from deployed import TRAINING_IMAGE
+from testbed import Cluster, ClusterError, wait_for
+
+ALL_FREE = {"node-1": 5, "node-2": 3, "node-3": 2}
+API = "/apis/ronde.dev/v1alpha1"
+# What every namespace has.
+USUAL = {"services/kubernetes", "configmaps/kube-root-ca.crt"}
+
+
+def ronde_job(name: str, gpus: object, script: str, namespace: str = "default", **spec: object) -> dict[str, Any]:
+    """Describe a job with a line of shell for every rank. Nothing of it is kept after its end but itself."""
+    known = {"gpus": gpus, "image": TRAINING_IMAGE, "command": ["sh", "-c", script], "ttlSecondsAfterFinished": 0}
+    return {
+        "apiVersion": "ronde.dev/v1alpha1",
+        "kind": "RondeJob",
+        "metadata": {"name": name, "namespace": namespace},
+        "spec": {**known, **spec},
+    }
+
+
+def status(cluster: Cluster, name: str, namespace: str = "default") -> dict[str, Any]:
+    """Return what is known of a job."""
+    found: dict[str, Any] = cluster.get(f"{API}/namespaces/{namespace}/rondejobs/{name}").get("status", {})
+    return found
+
+
+def await_job(
+    cluster: Cluster, name: str, phase: str, reason: str = "", *, namespace: str = "default", seconds: float = 60
+) -> dict[str, Any]:
+    """Wait until a job is in a phase, for a reason if that matters, and return its status."""
+
+    def look() -> dict[str, Any] | None:
+        now = status(cluster, name, namespace)
+        if now.get("phase") == phase and reason in ("", now["reason"]):
+            return now
+        if now.get("phase") in ("Succeeded", "Failed"):
+            # It will not come any more.
+            raise ClusterError(f"{name} was to be {phase} {reason}: {json.dumps(now)}")
+        return None
+
+    return wait_for(lambda: f"{name} to be {phase} {reason}: {status(cluster, name, namespace)}", look, seconds)
+
+
+def left(cluster: Cluster, namespace: str = "default") -> set[str]:
+    """Return what is in a namespace that is not in a new one."""
+    found = set(USUAL)
+    for kind in ("pods", "services", "secrets", "configmaps"):
+        items = cluster.get(f"/api/v1/namespaces/{namespace}/{kind}")["items"]
+        found |= {f"{kind}/{item['metadata']['name']}" for item in items}
+    items = cluster.get(f"{API}/namespaces/{namespace}/rondejobs")["items"]
+    found |= {f"rondejobs/{item['metadata']['name']}" for item in items}
+    return found - USUAL
+
+
+def await_left(cluster: Cluster, *names: str, namespace: str = "default", seconds: float = 60) -> None:
+    """Wait until these are left in a namespace, and nothing else; `pods/digits-chief`, for example."""
+    wanted = set(names)
+    wait_for(
+        lambda: f"only {wanted or 'nothing'} to be left, and there is {left(cluster, namespace)}",
+        lambda: left(cluster, namespace) == wanted,
+        seconds,
+    )
+
+
+def await_all_free(cluster: Cluster, seconds: float = 60) -> None:
+    """Wait until no pod has a GPU of the nodes that the cluster was made with."""
+
+    def free() -> dict[str, int]:
+        now = cluster.free_gpus()
+        return {node: now.get(node, 0) for node in ALL_FREE}
+
+    wait_for(lambda: f"{ALL_FREE} to be free, and there is {free()}", lambda: free() == ALL_FREE, seconds)
+
+
+def remove_job(cluster: Cluster, name: str, namespace: str = "default") -> None:
+    """Delete a job, and wait until nothing of it is left."""
+    cluster.kubectl("delete", "rondejob", name, f"--namespace={namespace}", "--wait=true", "--timeout=60s")
+    await_left(cluster, namespace=namespace)
+
+
+def clear(cluster: Cluster, namespace: str = "default") -> None:
+    """Delete whatever a test that failed has left, so that the next one begins as usual."""
+    for one in left(cluster, namespace):
+        kind, _, name = one.partition("/")
+        cluster.result("delete", kind, name, f"--namespace={namespace}", "--wait=true", "--timeout=60s")

@@ -1,0 +1,118 @@
+"""Nodes that fall silent or go: jobs fail or start again without them, and nothing is deleted by force. Needs root.
+
+Who is not heard of may still run. So its pods stay in the cluster's books, and their GPUs count as taken, until their
+node says that they have ended or is gone for good; its ranks notice by themselves that they are alone.
+"""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+from jobs import await_job, await_left, remove_job, ronde_job
+from laptop import Laptop
+from pods import pod
+from testbed import Cluster, wait_for
+
+# Longer than a node may be silent before it counts as lost, and than its ranks wait for a sign of life.
+PATIENCE = 120
+
+
+def ranks(number: int) -> list[int]:
+    """Return the processes of this machine, those in containers included, that sleep for so many seconds."""
+    words = f"sleep\0{number}\0".encode()
+    found = []
+    for process in Path("/proc").glob("[0-9]*/cmdline"):
+        try:
+            if process.read_bytes() == words:
+                found.append(int(process.parent.name))
+        except OSError:
+            # It has just ended.
+            continue
+    return found
+
+
+def lasting(number: int) -> str:
+    """Return what a rank runs: it ends by itself only in the second attempt."""
+    return f"case $POD_NAME in *-r1) exit 0;; esac; exec sleep {number}"
+
+
+def deletion(cluster: Cluster, name: str) -> int:
+    """Return with how many seconds of grace a pod is being deleted; it must still be there."""
+    about = pod(cluster, name)["metadata"]
+    assert "deletionTimestamp" in about, about
+    return int(about["deletionGracePeriodSeconds"])
+
+
+def test_a_job_starts_again_without_a_node_whose_kubelet_is_frozen(laptop: Laptop) -> None:
+    cluster, number = laptop.cluster, 91357
+    node = cluster.nodes["node-3"]
+    laptop.start_controller()
+    cluster.apply(ronde_job("frozen", 6, lasting(number), retries=1))
+    await_job(cluster, "frozen", "Running")
+    wait_for("all ranks", lambda: len(ranks(number)) == 6)
+    node.freeze_kubelet()
+    try:
+        ended = await_job(cluster, "frozen", "Succeeded", seconds=PATIENCE)
+        assert ended["nodes"] == "node-1: 5, node-2: 1"
+        # The chief was there. Its node has not said that it has ended, so it is not gone, and holds its GPU.
+        assert deletion(cluster, "frozen-chief") > 0
+        assert cluster.free_gpus()["node-3"] == 1
+        # Its ranks have ended all the same: those of the other node were told to, and it knows that it lost them.
+        wait_for("the end of all ranks", lambda: not ranks(number))
+    finally:
+        node.thaw_kubelet()
+        node.await_ready()
+    remove_job(cluster, "frozen")
+
+
+def test_ranks_on_a_node_that_is_cut_off_end_by_themselves(laptop: Laptop) -> None:
+    cluster, number = laptop.cluster, 91358
+    node = cluster.nodes["node-1"]
+    command = laptop.start_run("alone", 6, f"exec sleep {number}")
+    command.await_said("✓ started")
+    wait_for("all ranks", lambda: len(ranks(number)) == 6)
+    node.set_link("down")
+    try:
+        assert command.end(PATIENCE) == 1, command
+        # The chief notices first, by the silence of its worker; or the cluster does.
+        assert "lost alone-worker-0" in command.output() or "node-1, where alone-worker-0 runs" in command.said()
+        assert deletion(cluster, "alone-worker-0") > 0
+        assert cluster.free_gpus()["node-1"] == 0, "nobody knows yet that it has ended"
+        wait_for("the end of all ranks", lambda: not ranks(number), PATIENCE)
+    finally:
+        node.set_link("up")
+    await_left(cluster, seconds=PATIENCE)
+
+
+def test_a_stopped_kubelet_fails_the_job_with_the_reason(laptop: Laptop) -> None:
+    cluster = laptop.cluster
+    node = cluster.nodes["node-1"]
+    command = laptop.start_run("silent", 6, "exec sleep 1000")
+    command.await_said("✓ started")
+    node.kill_kubelet()
+    try:
+        assert command.end(PATIENCE) == 1, command
+        assert "error: node-1, where silent-worker-0 runs, does not answer any more" in command.said()
+        assert deletion(cluster, "silent-worker-0") > 0
+    finally:
+        node.start_kubelet()
+        node.await_ready()
+    await_left(cluster, seconds=PATIENCE)
+
+
+def test_a_deleted_node_is_left_out_of_the_next_attempt(laptop: Laptop) -> None:
+    cluster = laptop.cluster
+    # More than any other has, so it is taken.
+    node = cluster.add_node(6)
+    laptop.start_controller()
+    cluster.apply(ronde_job("homeless", "4..6", lasting(91359), retries=1))
+    assert await_job(cluster, "homeless", "Running")["nodes"] == f"{node.name}: 6"
+    began = time.monotonic()
+    cluster.remove_node(node.name)
+    waits = await_job(cluster, "homeless", "Pending", seconds=PATIENCE)
+    assert node.name in waits["message"] or "homeless-chief was deleted" in waits["message"]
+    assert time.monotonic() - began < 60, "it is noticed before the cluster has tidied up"
+    ended = await_job(cluster, "homeless", "Succeeded", seconds=PATIENCE)
+    assert node.name not in ended["nodes"]
+    remove_job(cluster, "homeless")
