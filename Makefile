@@ -52,6 +52,7 @@ test-images: $(WHEEL) $(call installed,test) ## build the container images and r
 	target/env/test/bin/python -m pytest tests/images
 
 # Real Kubernetes clusters made of namespaces of this machine; NODES has the pretended GPUs of each node.
+# SIMULATED=500 adds nodes that run nothing, for what happens on large clusters.
 # IMAGES may name archives that `docker save` wrote, or tests/kubernetes/deployed.py, for all nodes to have.
 TESTBED := PYTHONPATH=tests/kubernetes python3 -m testbed
 NODES ?= 5,3,2
@@ -62,7 +63,7 @@ test-kubernetes: $(WHEEL) $(call installed,test) ## run the tests on real Kubern
 
 cluster-up: ## bring a Kubernetes cluster up on this machine, with NODES=5,3,2 pretended GPUs (root)
 	@tools/system-packages $$($(TESTBED) packages) >&2
-	@$(TESTBED) up $(NODES) $(IMAGES)
+	@$(TESTBED) up $(NODES) $(IMAGES) --simulated=$(or $(SIMULATED),0)
 
 cluster-down: ## end that cluster, and what killed tests have left of theirs
 	@$(TESTBED) down

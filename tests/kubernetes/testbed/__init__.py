@@ -7,5 +7,6 @@ from .errors import ClusterError, wait_for
 from .faults import Fault, Faults
 from .images import SHELL_IMAGE
 from .node import Node, NodeSpec
+from .simulated import Simulated
 
-__all__ = ["SHELL_IMAGE", "Cluster", "ClusterError", "Fault", "Faults", "Node", "NodeSpec", "wait_for"]
+__all__ = ["SHELL_IMAGE", "Cluster", "ClusterError", "Fault", "Faults", "Node", "NodeSpec", "Simulated", "wait_for"]

@@ -20,6 +20,7 @@ from .cluster import Cluster
 from .errors import ClusterError, wait_for
 from .layout import SYSTEM, cache, program
 from .leftovers import birth, sweep
+from .simulated import Simulated
 
 
 def main() -> None:
@@ -30,14 +31,15 @@ def main() -> None:
         parser = verbs.add_parser(verb)
         parser.add_argument("nodes", type=_nodes, help="GPUs of each node, for example 5,3,2")
         parser.add_argument("images", nargs="*", type=Path, help="archives of images that all nodes have")
+        parser.add_argument("--simulated", type=int, default=0, help="so many nodes of 8 GPUs more, which run nothing")
     verbs.add_parser("down")
     verbs.add_parser("packages")
     options = arguments.parse_args()
     try:
         if options.verb == "up":
-            up(options.nodes, options.images)
+            up(options.nodes, options.images, options.simulated)
         elif options.verb == "keep":
-            keep(options.nodes, options.images)
+            keep(options.nodes, options.images, options.simulated)
         elif options.verb == "down":
             down()
         else:
@@ -67,7 +69,7 @@ def _state() -> dict[str, Any] | None:
     return state if birth(state["pid"]) == state["born"] else None
 
 
-def up(nodes: list[int], images: list[Path]) -> None:
+def up(nodes: list[int], images: list[Path], simulated: int) -> None:
     """Start a keeper unless one is there, and say how to use its cluster."""
     state = _state()
     if state is None:
@@ -77,6 +79,7 @@ def up(nodes: list[int], images: list[Path]) -> None:
         log = _state_file().with_suffix(".log")
         with log.open("wb") as output:
             words = [sys.executable, "-m", "testbed", "keep", ",".join(map(str, nodes)), *map(str, images)]
+            words.append(f"--simulated={simulated}")
             keeper = subprocess.Popen(
                 words, stdin=subprocess.DEVNULL, stdout=output, stderr=output, start_new_session=True
             )
@@ -87,14 +90,16 @@ def up(nodes: list[int], images: list[Path]) -> None:
             return _state()
 
         state = wait_for("the cluster", started, 300)
-    elif state["nodes"] != nodes:
-        now = ",".join(map(str, state["nodes"]))
-        raise ClusterError(f"a cluster with NODES={now} is up already; `make cluster-down` ends it")
+    elif (state["nodes"], state["simulated"]) != (nodes, simulated):
+        now = f"NODES={','.join(map(str, state['nodes']))}"
+        if state["simulated"]:
+            now += f" SIMULATED={state['simulated']}"
+        raise ClusterError(f"a cluster with {now} is up already; `make cluster-down` ends it")
     print(f"export KUBECONFIG={state['kubeconfig']}")
     print(f"alias kubectl={program('kubectl')}")
 
 
-def keep(nodes: list[int], images: list[Path]) -> None:
+def keep(nodes: list[int], images: list[Path], simulated: int) -> None:
     """Hold a cluster until SIGTERM."""
 
     def end(*_signal: object) -> None:
@@ -103,9 +108,9 @@ def keep(nodes: list[int], images: list[Path]) -> None:
     # Handled, not blocked and waited for: what is blocked here would be in every container.
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
         signal.signal(number, end)
-    with Cluster(nodes, images=images) as cluster:
+    with Cluster(nodes, images=images, simulated=Simulated(simulated) if simulated else None) as cluster:
         own = {"pid": os.getpid(), "born": birth(os.getpid())}
-        state = {**own, "nodes": nodes, "kubeconfig": str(cluster.kubeconfig())}
+        state = {**own, "nodes": nodes, "simulated": simulated, "kubeconfig": str(cluster.kubeconfig())}
         written = _state_file().with_suffix(".new")
         written.write_text(json.dumps(state))
         written.rename(_state_file())

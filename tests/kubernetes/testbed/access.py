@@ -10,7 +10,7 @@ import http.client
 import json
 import secrets
 import ssl
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -26,6 +26,7 @@ USERS = {
     "system:kube-scheduler": "",
     "system:kube-proxy": "",
     "coredns": "system:masters",
+    "kwok": "system:masters",
 }
 
 
@@ -90,7 +91,7 @@ class Api:
     token: str
     authority: Path
 
-    def _connect(self, timeout: float) -> http.client.HTTPSConnection:
+    def _connect(self, timeout: float | None = 10) -> http.client.HTTPSConnection:
         trusted = ssl.create_default_context(cafile=str(self.authority))
         return http.client.HTTPSConnection("127.0.0.1", self.port, context=trusted, timeout=timeout)
 
@@ -99,7 +100,7 @@ class Api:
 
     def request(self, method: str, path: str, content: Any = None) -> tuple[int, str]:
         """Return status and text of an answer; status 0 if there was none."""
-        connection = self._connect(timeout=10)
+        connection = self._connect()
         body = None if content is None else json.dumps(content)
         try:
             connection.request(method, path, body, self._headers())
@@ -118,11 +119,17 @@ class Api:
         found = self.get(path)
         for item in found["items"]:
             yield {"type": "ADDED", "object": item}
-        connection = self._connect(timeout=600)
+        yield from self.events(f"{path}?watch=1&resourceVersion={found['metadata']['resourceVersion']}")
+
+    def events(self, path: str) -> Iterator[dict[str, Any]]:
+        """Yield every event of a watch, as it comes, until the server ends it or the caller has seen enough."""
+        connection = self._connect(timeout=None)
         try:
-            version = found["metadata"]["resourceVersion"]
-            connection.request("GET", f"{path}?watch=1&resourceVersion={version}", headers=self._headers())
-            for line in connection.getresponse():
+            connection.request("GET", path, headers=self._headers())
+            answer = connection.getresponse()
+            if answer.status != 200:
+                raise ClusterError(f"the API server answered {answer.status}: {answer.read().decode()}")
+            while line := answer.readline():
                 yield json.loads(line)
         finally:
             connection.close()
@@ -134,6 +141,19 @@ class Api:
     def create(self, path: str, content: Any) -> dict[str, Any]:
         """Create an object in the collection at the path."""
         return self._answered(*self.request("POST", path, content))
+
+    def create_all(self, path: str, contents: Iterable[Any]) -> None:
+        """Create many objects in the collection at the path, over one connection."""
+        connection = self._connect()
+        try:
+            for content in contents:
+                connection.request("POST", path, json.dumps(content), self._headers())
+                answer = connection.getresponse()
+                self._answered(answer.status, answer.read().decode())
+        except (OSError, http.client.HTTPException) as error:
+            raise ClusterError(f"the API server did not take all objects: {error}") from error
+        finally:
+            connection.close()
 
     def replace(self, path: str, content: Any) -> dict[str, Any]:
         """Replace an object."""

@@ -31,6 +31,9 @@ from .leftovers import make_cgroup, make_folder, new_name, remove_cgroups, sweep
 from .namespaces import Namespaces
 from .node import Node, NodeSpec
 from .runtime import ImageStore
+from .simulated import Simulated, start_simulated
+
+A_DAY = 24 * 60 * 60
 
 
 class Cluster:
@@ -38,14 +41,26 @@ class Cluster:
 
     `images` are archives that all nodes have from the beginning, beside the small ones (images.py); they are unpacked
     once for all. `grace` is for how many seconds a node may be silent before it counts as lost; kubelets speak every
-    five.
+    five. `simulated` nodes stand beside the real ones (simulated.py). With `audit` the API server writes every request
+    down in `control_plane.audit_log`.
     """
 
-    def __init__(self, nodes: Sequence[int | NodeSpec] = (), *, images: Sequence[Path] = (), grace: int = 16) -> None:
+    def __init__(
+        self,
+        nodes: Sequence[int | NodeSpec] = (),
+        *,
+        images: Sequence[Path] = (),
+        grace: int = 16,
+        simulated: Simulated | None = None,
+        audit: bool = False,
+    ) -> None:
         self._wanted = nodes
         self._images = images
         self._later_images: list[Path] = []
-        self._grace = grace
+        # Simulated nodes say once that they are ready, and then nothing more.
+        self._grace = grace if simulated is None else A_DAY
+        self._simulated = simulated
+        self._audit = audit
         self._count = 0
         self._control_plane: ControlPlane | None = None
         self.nodes: dict[str, Node] = {}
@@ -72,7 +87,8 @@ class Cluster:
     def _start(self) -> None:
         make_cgroup(self.name)
         environment = {"RONDE_TEST_CLUSTER": self.name}
-        self._control_plane = ControlPlane(self.folder, environment, self._grace)
+        large = self._simulated is not None
+        self._control_plane = ControlPlane(self.folder, environment, self._grace, large=large, audit=self._audit)
         self._store = ImageStore(self.folder / "images")
         nodes = [self._new_node(wanted) for wanted in self._wanted]
         with ThreadPoolExecutor(len(nodes) + 1) as pool:
@@ -86,6 +102,8 @@ class Cluster:
         self._control_plane.await_controllers()
         for node in nodes:
             node.await_ready()
+        if self._simulated is not None:
+            start_simulated(self._simulated, self._control_plane, self.folder)
 
     def _new_node(self, wanted: int | NodeSpec) -> Node:
         self._count += 1

@@ -6,6 +6,7 @@ and no node has to run it. The API server is reached from this machine through a
 
 from __future__ import annotations
 
+import json
 import signal
 import socket
 from collections.abc import Mapping
@@ -32,11 +33,20 @@ COREFILE = """.:53 {{
 
 
 class ControlPlane:
-    """The control plane; `grace` is for how many seconds a node may be silent before it counts as lost."""
+    """The control plane; `grace` is for how many seconds a node may be silent before it counts as lost.
 
-    def __init__(self, folder: Path, environment: Mapping[str, str], grace: int) -> None:
+    `large` lets controllers work at the pace of large clusters; `audit` has all requests written down, but those of the
+    API server itself and of simulated nodes.
+    """
+
+    def __init__(
+        self, folder: Path, environment: Mapping[str, str], grace: int, *, large: bool = False, audit: bool = False
+    ) -> None:
         self._folder = folder
         self._grace = grace
+        # Usually controllers hold themselves back to a few requests a second, which large clusters raise.
+        self._rates = ["--kube-api-qps=1000", "--kube-api-burst=2000"] if large else []
+        self.audit_log = folder / "audit.log" if audit else None
         self._processes: dict[str, Process] = {}
         self.authority = Authority(folder / "pki")
         self.access = Access(folder / "access", self.authority, f"{CONTROL_PLANE}:{API_PORT}")
@@ -88,6 +98,7 @@ class ControlPlane:
             f"--cluster-signing-key-file={self.authority.certificate.key}",
             f"--node-monitor-grace-period={self._grace}s",
             "--node-monitor-period=1s",
+            *self._rates,
         )
         self._start(
             "kube-scheduler",
@@ -95,6 +106,7 @@ class ControlPlane:
             f"--cert-dir={self._folder / 'scheduler'}",
             "--bind-address=127.0.0.1",
             "--leader-elect=false",
+            *self._rates,
         )
         corefile = self._folder / "Corefile"
         kubeconfig = self.access.by_token("coredns")
@@ -141,8 +153,24 @@ class ControlPlane:
             f"--kubelet-client-key={self._kubelet_client.key}",
             f"--kubelet-certificate-authority={self.authority.certificate.file}",
             "--kubelet-preferred-address-types=InternalIP",
+            *self._audit_flags(),
         )
         wait_for("the API server", lambda: self._has("/readyz"), 120, self.check)
+
+    def _audit_flags(self) -> list[str]:
+        """Say that every request is to be written down, with who made it."""
+        if self.audit_log is None:
+            return []
+        policy = self._folder / "audit-policy.json"
+        content = {
+            "apiVersion": "audit.k8s.io/v1",
+            "kind": "Policy",
+            "omitStages": ["RequestReceived", "ResponseStarted"],
+            "omitManagedFields": True,
+            "rules": [{"level": "None", "users": ["kwok", "system:apiserver"]}, {"level": "Metadata"}],
+        }
+        policy.write_text(json.dumps(content))
+        return [f"--audit-policy-file={policy}", f"--audit-log-path={self.audit_log}"]
 
     def stop_api_server(self, number: signal.Signals = signal.SIGKILL) -> None:
         """End the API server: at once, as in a crash, or as it ends when told to."""

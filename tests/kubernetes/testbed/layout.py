@@ -36,6 +36,9 @@ SYSTEM = {
     "setpriv": "util-linux",
 }
 
+# The small programs of binaries/, which are built apart from the rest.
+OWN_PROGRAMS = ("door", "faults", "gpus", "pause")
+
 
 def node_address(number: int) -> str:
     """Return a node's address on the network of nodes."""
@@ -56,9 +59,8 @@ def cache() -> Path:
 @functools.cache
 def program(name: str) -> Path:
     """Return where a program that `tools/kubernetes` builds is; it does so now if it has not yet."""
-    own = {"door": "programs", "faults": "programs", "gpus": "programs", "pause": "programs", "helm": "helm"}
-    part = own.get(name, "cluster")
-    return _built(part) / name
+    own = {name: name for name in ("helm", "kwok", "mpi-operator")} | dict.fromkeys(OWN_PROGRAMS, "programs")
+    return _built(own.get(name, "cluster")) / name
 
 
 @functools.cache
