@@ -15,7 +15,7 @@ SOURCES := $(shell find crates python -type f ! -name '*.pyc' ! -path '*/tests/*
 
 .PHONY: help demo demo-torch wheel test test-fast test-launch test-slurm test-images test-torch test-frameworks \
 	test-gpu test-kills test-kubernetes cluster-up cluster-down lint kill-campaign bench bench-net bench-torch \
-	bench-horovod bench-tensorflow bench-launch bench-gpu bench-placement clean
+	bench-horovod bench-tensorflow bench-launch bench-gpu bench-kube bench-placement clean
 
 # Environments, each with a framework or two of one version: tools/requirements-NAME.txt. `make test` has the newest.
 NEWEST := torch-newest tensorflow-newest jax-newest mxnet
@@ -103,6 +103,10 @@ bench-launch: ## compare starting jobs on ssh hosts, and their output, with mpir
 
 bench-gpu: ## compare training and collectives on a GPU with plain PyTorch and Gloo, with the PyTorch of PYTHON=python3
 	@bench/run gpu --python $(or $(PYTHON),python3) $(ARGS)
+
+bench-kube: $(WHEEL) ## compare jobs on Kubernetes with the MPI Operator's (builds Kubernetes, kwok and the operator once; root)
+	tools/system-packages $$($(TESTBED) packages)
+	bench/run kube --wheel $(WHEEL) $(ARGS)
 
 bench-placement: ## check that planning 512 GPUs on 10,000 nodes takes less than 10 ms
 	cargo run --locked --release --package ronde-placement --example placement_speed -- --check

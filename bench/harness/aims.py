@@ -51,6 +51,8 @@ class Measure(enum.Enum):
     BYTES = "bytes on the host's link over the floor's; 1 is right"
     BEYOND = "bytes beyond theirs; less is better"
     ADDED = "our time, which comes on top of theirs; less is better"
+    REQUESTS = "our requests over theirs; less is better"
+    MEMORY = "our bytes over theirs; less is better"
 
 
 @dataclass(frozen=True)

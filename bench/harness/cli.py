@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import dataclasses
 import os
 import subprocess
 import sys
@@ -34,6 +35,8 @@ from harness.memory import memory
 from harness.multihost import DEFAULT_CASES, Case, multi_host
 from harness.report import Report
 from harness.training import training
+from kube import suite as kube_suite
+from kube.aims import PARTS as KUBE_PARTS
 
 FULL = Effort(rounds=5, openmpi_launches=5, seconds=0.5)
 QUICK = Effort(rounds=1, openmpi_launches=2, seconds=0.1)
@@ -143,6 +146,11 @@ def _parser() -> argparse.ArgumentParser:
     gpu.add_argument("--python", type=Path, default=Path(sys.executable), help="the interpreter with torch to use")
     gpu.set_defaults(act=_gpu)
 
+    kube = commands.add_parser("kube", parents=[shared], help="jobs on Kubernetes, beside the MPI Operator; needs root")
+    kube.add_argument("--only", choices=KUBE_PARTS, nargs="+", default=[], help="only these parts")
+    kube.add_argument("--rounds", type=int, help="jobs of each manager on real nodes")
+    kube.set_defaults(act=_kube)
+
     big = commands.add_parser("gpubox", parents=[common], help="the in-host table for 2, 4, 8 and 16 ranks, offline")
     big.add_argument("--ranks", type=int, nargs="+", default=list(BIG_MACHINE_RANKS))
     big.add_argument("--sizes", type=_size, nargs="+", default=[])
@@ -235,6 +243,16 @@ def _gpu(options: argparse.Namespace, report: Report) -> None:
     ronde, package = environment.our_wheel(options.wheel)
     launcher = Launcher(options.ronde or ronde, package, options.python)
     gpu_suite.measure(report, launcher, found, options.only, options.quick)
+
+
+def _kube(options: argparse.Namespace, report: Report) -> None:
+    """Measure on clusters of namespaces, with the programs of the wheel."""
+    if os.geteuid() != 0:
+        raise SetupError("bench/run kube makes clusters of namespaces, which needs root: run it as root")
+    ronde = options.ronde or environment.our_wheel(options.wheel)[0]
+    usual = kube_suite.QUICK if options.quick else kube_suite.FULL
+    effort = dataclasses.replace(usual, rounds=options.rounds or usual.rounds)
+    kube_suite.measure(report, kube_suite.our_programs(ronde), options.only, effort)
 
 
 def _gpubox(options: argparse.Namespace, report: Report) -> None:

@@ -6,6 +6,7 @@ import json
 import os
 import platform
 import time
+from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
@@ -17,7 +18,7 @@ VERDICTS = {True: "met", False: "not met", None: "-"}
 
 @dataclass(frozen=True)
 class Row:
-    """One comparison. `ours` and `theirs` are microseconds or bytes, as the measure has it."""
+    """One comparison. `ours` and `theirs` are microseconds, bytes or requests, as the measure has it."""
 
     aim: Aim
     size: int
@@ -41,7 +42,7 @@ class Row:
 
     def cells(self) -> list[str]:
         """Return the row as the table shows it."""
-        shown = format_size if self.aim.measure in (Measure.BYTES, Measure.BEYOND) else format_time
+        shown = _FORMATS.get(self.aim.measure, format_time)
         return [
             self.aim.section,
             format_size(self.size) if self.size else "-",
@@ -180,7 +181,7 @@ def _format_ratio(measure: Measure, ratio: float) -> str:
         return f"{ratio / MIB:.1f} MiB beyond"
     if measure is Measure.ADDED:
         return f"{format_time(ratio)} more"
-    kind = {Measure.FASTER: "as fast", Measure.WITHIN: "the time", Measure.BYTES: "the bytes"}[measure]
+    kind = _KINDS[measure]
     return f"{ratio:.3f}x {kind}" if ratio < 2 else f"{ratio:.2f}x {kind}"
 
 
@@ -192,6 +193,21 @@ def _format_bound(measure: Measure, bound: float) -> str:
     if measure is Measure.ADDED:
         return f"at most {format_time(bound)}"
     return f"at {'least' if measure is Measure.FASTER else 'most'} {bound:g}x"
+
+
+_FORMATS: dict[Measure, Callable[[float], str]] = {
+    Measure.BYTES: format_size,
+    Measure.BEYOND: format_size,
+    Measure.MEMORY: format_size,
+    Measure.REQUESTS: "{:.1f}".format,
+}
+_KINDS = {
+    Measure.FASTER: "as fast",
+    Measure.WITHIN: "the time",
+    Measure.BYTES: "the bytes",
+    Measure.MEMORY: "the memory",
+    Measure.REQUESTS: "the requests",
+}
 
 
 def _load() -> float:
