@@ -158,10 +158,14 @@ def our_installation(ronde: Path | None, probe: Path | None, wheel: Path | None)
 
 
 def our_wheel(wheel: Path | None) -> tuple[Path, Path]:
-    """Return the launcher of the wheel, ready to run, and where `import horovod` finds the wheel's packages."""
+    """Return the launcher of the wheel, ready to run, and where `import horovod` finds the wheel's packages.
+
+    The wheel's other programs lie beside it, as ready.
+    """
     package = _unpacked_wheel(wheel)
+    for program in package.glob("ronde-*.data/scripts/*"):
+        program.chmod(0o755)
     (ronde,) = package.glob("ronde-*.data/scripts/ronde")
-    ronde.chmod(0o755)
     return ronde, package
 
 

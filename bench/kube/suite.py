@@ -20,13 +20,12 @@ from .managers import Manager, MpiOperator, Ronde, install
 # Open MPI's ranks spin while they wait, which on a machine with fewer cores than ranks keeps the others from starting.
 OPEN_MPI_COMMAND = ("-x", "OMPI_MCA_mpi_yield_when_idle=1", "python3", "/bench/first_mpi.py")
 RONDE_COMMAND = ("python3", "/bench/first_ronde.py")
-# Instead of 5 requests a second, and 2 jobs looked at at once.
+# Instead of 5 requests a second.
 UNBOUND = (
     "--kube-api-qps=1000",
     "--kube-api-burst=2000",
     "--controller-queue-rate-limit=1000",
     "--controller-queue-burst=2000",
-    "--threadiness=10",
 )
 # Figures by tool, for one line of the table.
 Figures = Mapping[str, float]
@@ -42,7 +41,7 @@ class Effort:
 
 
 FULL = Effort(rounds=3, queue=(100, 500), memory=(1000, 5000))
-QUICK = Effort(rounds=1, queue=(4, 20), memory=(10, 50))
+QUICK = Effort(rounds=1, queue=(8, 40), memory=(10, 50))
 
 
 def measure(report: Report, programs: Path, parts: Sequence[str], effort: Effort) -> None:
