@@ -64,6 +64,8 @@ class Report:
     machine: dict[str, object] = field(default_factory=lambda: describe_machine())
     rows: list[Row] = field(default_factory=list)
     figures: dict[str, list[dict[str, object]]] = field(default_factory=dict)
+    # What else was seen, for whoever reads the JSON.
+    details: dict[str, list[dict[str, object]]] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
 
     def compare(self, aim: Aim, figures: Figures, has_aim: bool = True) -> None:
@@ -135,7 +137,7 @@ class Report:
 
     def write(self, path: Path) -> None:
         """Write everything as JSON."""
-        content = {**self.summary(), "launches": self.figures}
+        content = {**self.summary(), "launches": self.figures, "details": self.details}
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(json.dumps(content, indent=2, ensure_ascii=False) + "\n")
 

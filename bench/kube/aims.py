@@ -12,17 +12,26 @@ OPERATOR_WAITS = "MPI Operator, launcher last"
 OPERATOR_UNBOUND = "MPI Operator, no limits"
 LIMIT = "limit"
 
-RUNNING = "5 x 8 GPUs, submitted to running"
-FIRST = "5 x 8 GPUs, submitted to first allreduce"
-WHOLE = "5 x 8 GPUs, submitted to end"
-START_AIMS = (
-    Aim(RUNNING, (0,), RONDE, OPERATOR, Measure.FASTER, 1),
-    Aim(RUNNING, (0,), RONDE, OPERATOR_WAITS, Measure.FASTER),
-    Aim(FIRST, (0,), RONDE, OPERATOR, Measure.FASTER, 2),
-    Aim(FIRST, (0,), RONDE, OPERATOR_WAITS, Measure.FASTER, 2),
-    Aim(WHOLE, (0,), RONDE, OPERATOR, Measure.FASTER),
-    Aim(WHOLE, (0,), RONDE, OPERATOR_WAITS, Measure.FASTER),
-)
+# A job takes so many real nodes, and so many GPUs of each. Where ranks are many, their own start is most of the time
+# on a machine with few cores, whoever starts them; so jobs with one rank a node are measured too, without a verdict.
+START_NODES = 5
+START_GPUS = (8, 1)
+RUNNING, FIRST, WHOLE = "submitted to running", "submitted to first allreduce", "submitted to end"
+
+
+def start_aims(gpus: int) -> list[Aim]:
+    """Return the aims of starting a job with so many GPUs of each node."""
+    work, size, is_judged = f"{START_NODES} x {gpus} GPUs", (0,), gpus == max(START_GPUS)
+    slower, twice = (1, 2) if is_judged else (None, None)
+    return [
+        Aim(f"{work}, {RUNNING}", size, RONDE, OPERATOR, Measure.FASTER, slower),
+        Aim(f"{work}, {RUNNING}", size, RONDE, OPERATOR_WAITS, Measure.FASTER, slower),
+        Aim(f"{work}, {FIRST}", size, RONDE, OPERATOR, Measure.FASTER, twice),
+        Aim(f"{work}, {FIRST}", size, RONDE, OPERATOR_WAITS, Measure.FASTER, twice),
+        Aim(f"{work}, {WHOLE}", size, RONDE, OPERATOR, Measure.FASTER),
+        Aim(f"{work}, {WHOLE}", size, RONDE, OPERATOR_WAITS, Measure.FASTER),
+    ]
+
 
 MEMORY_LIMIT = 200 * MIB
 

@@ -92,7 +92,8 @@ class Ronde:
 
     def job(self, work: Work) -> dict[str, Any]:
         """Describe a `RondeJob`; its chief is on one of the nodes."""
-        spec = {"gpus": work.nodes * work.gpus, "image": work.image, "command": list(work.command)}
+        spec = {"gpus": work.nodes * work.gpus, "maxGpusPerNode": work.gpus}
+        spec |= {"image": work.image, "command": list(work.command)}
         return {"apiVersion": "ronde.dev/v1alpha1", "kind": "RondeJob", "metadata": {"name": work.name}, "spec": spec}
 
     def trains(self, pods: dict[str, dict[str, float]]) -> dict[str, dict[str, float]]:

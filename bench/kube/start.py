@@ -21,11 +21,11 @@ from testbed.namespaces import Process
 from harness.environment import say
 from harness.jobs import JobError
 
+from .aims import START_GPUS, START_NODES
 from .image import TRAINING
 from .managers import SUCCEEDED, Manager, Work, clear, install, running
 from .watch import Watch, pod_states
 
-NODES, GPUS = 5, 8
 # What a rank prints, behind the time that the runtime wrote and whatever the launcher puts before a line.
 WITNESS = re.compile(r"^(?P<time>\S+) .*first allreduce: rank (?P<rank>\d+) of (?P<size>\d+), sum (?P<sum>\d+)$", re.M)
 DEADLINE = 300.0
@@ -65,41 +65,43 @@ class Ground:
 def ground(images: Path, managers: Sequence[Manager]) -> Iterator[Ground]:
     """Give a cluster of real nodes on which these managers run."""
     started: list[Process] = []
-    with Cluster([GPUS] * NODES, images=[images]) as cluster, ExitStack() as stack:
+    with Cluster([max(START_GPUS)] * START_NODES, images=[images]) as cluster, ExitStack() as stack:
         for manager in {manager.account: manager for manager in managers}.values():
             install(cluster, manager)
             started.append(stack.enter_context(running(cluster, manager)))
         yield Ground(cluster, started)
 
 
-def measure(ground: Ground, tools: Sequence[Tool], rounds: int) -> dict[str, list[Start]]:
-    """Let all tools take turns, and return what each has done; a round before the first does not count."""
+def measure(ground: Ground, tools: Sequence[Tool], gpus: int, rounds: int) -> dict[str, list[Start]]:
+    """Let all tools take turns with so many GPUs of each node, and return what each has done.
+
+    A round before the first does not count.
+    """
     starts: dict[str, list[Start]] = {tool.manager.name: [] for tool in tools}
     for turn in range(rounds + 1):
         for tool in tools:
-            say(f"5 x 8 GPUs, round {turn} of {rounds}: {tool.manager.name}")
-            start = _start(ground, tool, f"first-{turn}")
+            say(f"{START_NODES} x {gpus} GPUs, round {turn} of {rounds}: {tool.manager.name}")
+            start = _start(ground, tool, Work(f"first-{gpus}-{turn}", START_NODES, gpus, TRAINING, tool.command))
             if turn > 0:
                 starts[tool.manager.name].append(start)
     return starts
 
 
-def _start(ground: Ground, tool: Tool, name: str) -> Start:
-    manager, cluster = tool.manager, ground.cluster
+def _start(ground: Ground, tool: Tool, work: Work) -> Start:
+    manager, cluster, name = tool.manager, ground.cluster, work.name
     api = cluster.control_plane.api
     pods = Watch(api, "/api/v1/namespaces/default/pods", pod_states)
     jobs = Watch(api, manager.jobs, manager.states)
-    work = Work(name, NODES, GPUS, TRAINING, tool.command)
     clock, begun = time.time(), time.perf_counter()
     api.create(manager.jobs, manager.job(work))
     jobs.wait(f"{name} of {manager.name}", lambda seen: SUCCEEDED in seen.get(name, {}), DEADLINE, ground.check)
     workers = manager.trains(pods.seen(manager.job_label, name))
-    if len(workers) != NODES or not all("Running" in states for states in workers.values()):
-        raise JobError(f"{manager.name}: {name} did not run on {NODES} nodes: {workers}")
+    if len(workers) != work.nodes or not all("Running" in states for states in workers.values()):
+        raise JobError(f"{manager.name}: {name} did not run on {work.nodes} nodes: {workers}")
     lines = chief_log(cluster, manager)
     start = Start(
         running=max(states["Running"] for states in workers.values()) - begun,
-        first_allreduce=last_sum(lines, NODES * GPUS) - clock,
+        first_allreduce=last_sum(lines, work.nodes * work.gpus) - clock,
         succeeded=jobs.all()[name][SUCCEEDED] - begun,
     )
     clear(cluster, manager)

@@ -66,13 +66,14 @@ def _start(report: Report, programs: Path, rounds: int) -> None:
         start.Tool(MpiOperator(aims.OPERATOR_WAITS, launcher="WaitForWorkersReady"), OPEN_MPI_COMMAND),
     ]
     with start.ground(image.images(), [tool.manager for tool in tools]) as ground:
-        starts = start.measure(ground, tools, rounds)
-    report.figures["5 x 8 GPUs, seconds"] = [
-        {"tool": name, **vars(one)} for name, all_starts in starts.items() for one in all_starts
-    ]
-    for section, figure in ((aims.RUNNING, "running"), (aims.FIRST, "first_allreduce"), (aims.WHOLE, "succeeded")):
-        figures = {name: 1e6 * median(getattr(one, figure) for one in all_) for name, all_ in starts.items()}
-        _compare(report, [aim for aim in aims.START_AIMS if aim.section == section], figures)
+        measured = {gpus: start.measure(ground, tools, gpus, rounds) for gpus in aims.START_GPUS}
+    for gpus, starts in measured.items():
+        report.details[f"{aims.START_NODES} x {gpus} GPUs, seconds"] = [
+            {"tool": name, **vars(one)} for name, all_starts in starts.items() for one in all_starts
+        ]
+        for end, figure in ((aims.RUNNING, "running"), (aims.FIRST, "first_allreduce"), (aims.WHOLE, "succeeded")):
+            figures = {name: 1e6 * median(getattr(one, figure) for one in all_) for name, all_ in starts.items()}
+            _compare(report, [aim for aim in aims.start_aims(gpus) if aim.section.endswith(end)], figures)
 
 
 def _shares(report: Report, programs: Path) -> None:
@@ -95,7 +96,7 @@ def _queue(report: Report, programs: Path, jobs: int, nodes: int) -> None:
             say(f"{jobs} jobs on {nodes} simulated nodes: {manager.name}")
             # Twice the nodes that there are.
             passed[manager.name] = queue.go_through(cluster, manager, jobs, 2 * nodes // jobs)
-    report.figures[f"{jobs} jobs on {nodes} nodes, requests"] = [
+    report.details[f"{jobs} jobs on {nodes} nodes, requests"] = [
         {"tool": name, "own": one.requests.own, "everybody": one.requests.all} for name, one in passed.items()
     ]
     figures: list[tuple[str, Callable[[queue.Passage], float]]] = [
