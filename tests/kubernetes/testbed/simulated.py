@@ -15,7 +15,7 @@ from typing import Any
 
 from .access import Api
 from .control_plane import ControlPlane
-from .errors import wait_for
+from .errors import ClusterError
 from .layout import program
 
 # What a node is known by to kwok, which leaves others alone.
@@ -95,20 +95,29 @@ def start_simulated(wanted: Simulated, plane: ControlPlane, folder: Path) -> Non
     )
     nodes = [_node(number, wanted.gpus) for number in range(1, wanted.count + 1)]
     plane.api.create_all("/api/v1/nodes", nodes)
-    seconds = 60 + wanted.count / 10
-    wait_for(f"{wanted.count} simulated nodes", lambda: _ready(plane.api) >= wanted.count, seconds, kwok.check)
+    try:
+        _await_ready(plane.api, wanted.count)
+    except ClusterError:
+        kwok.check()
+        raise
 
 
-def _ready(api: Api) -> int:
-    """Return how many simulated nodes take pods."""
-    nodes = api.get("/api/v1/nodes?labelSelector=type%3Dkwok")["items"]
-    ready = {"type": "Ready", "status": "True"}
-    return sum(
-        1
-        for node in nodes
-        if not node["spec"].get("taints")
-        and any(ready.items() <= one.items() for one in node["status"].get("conditions", ()))
-    )
+def _await_ready(api: Api, count: int) -> None:
+    """Wait until so many simulated nodes take pods. By a watch: to list thousands over and over would hold them up."""
+    seconds = 60 + count // 10
+    ready: set[str] = set()
+    for event in api.watch(f"/api/v1/nodes?labelSelector=type%3Dkwok&watch=true&timeoutSeconds={seconds}"):
+        if _takes_pods(event["object"]):
+            ready.add(event["object"]["metadata"]["name"])
+        if len(ready) >= count:
+            return
+    raise ClusterError(f"waited {seconds} s in vain: {count} simulated nodes, of which {len(ready)} are ready")
+
+
+def _takes_pods(node: dict[str, Any]) -> bool:
+    is_ready = {"type": "Ready", "status": "True"}
+    conditions = node["status"].get("conditions", ())
+    return not node["spec"].get("taints") and any(is_ready.items() <= one.items() for one in conditions)
 
 
 def _node(number: int, gpus: int) -> dict[str, Any]:
