@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import dataclasses
 import os
 import subprocess
 import sys
@@ -149,6 +148,8 @@ def _parser() -> argparse.ArgumentParser:
     kube = commands.add_parser("kube", parents=[shared], help="jobs on Kubernetes, beside the MPI Operator; needs root")
     kube.add_argument("--only", choices=KUBE_PARTS, nargs="+", default=[], help="only these parts")
     kube.add_argument("--rounds", type=int, help="jobs of each manager on real nodes")
+    kube.add_argument("--jobs", type=int, help="so many jobs in the queue, and for the manager's memory")
+    kube.add_argument("--nodes", type=int, help="on so many simulated nodes")
     kube.set_defaults(act=_kube)
 
     big = commands.add_parser("gpubox", parents=[common], help="the in-host table for 2, 4, 8 and 16 ranks, offline")
@@ -251,7 +252,7 @@ def _kube(options: argparse.Namespace, report: Report) -> None:
         raise SetupError("bench/run kube makes clusters of namespaces, which needs root: run it as root")
     ronde = options.ronde or environment.our_wheel(options.wheel)[0]
     usual = kube_suite.QUICK if options.quick else kube_suite.FULL
-    effort = dataclasses.replace(usual, rounds=options.rounds or usual.rounds)
+    effort = usual.changed(options.rounds, options.jobs, options.nodes)
     kube_suite.measure(report, kube_suite.our_programs(ronde), options.only, effort)
 
 

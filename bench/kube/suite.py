@@ -39,6 +39,13 @@ class Effort:
     queue: tuple[int, int]
     memory: tuple[int, int]
 
+    def changed(self, rounds: int | None, jobs: int | None, nodes: int | None) -> Effort:
+        """Return it with what the command line says."""
+        queue, memory = ((jobs or usual[0], nodes or usual[1]) for usual in (self.queue, self.memory))
+        if any(nodes_ < jobs_ for jobs_, nodes_ in (queue, memory)):
+            raise SetupError("every job takes nodes of its own: --nodes must be no less than --jobs")
+        return Effort(rounds or self.rounds, queue, memory)
+
 
 FULL = Effort(rounds=3, queue=(100, 500), memory=(1000, 5000))
 QUICK = Effort(rounds=1, queue=(8, 40), memory=(10, 50))

@@ -12,6 +12,7 @@ from testbed.access import Api
 from harness.jobs import JobError
 
 DELETED = "deleted"
+A_DAY = 24 * 60 * 60
 
 # By an object's name, when each of its states was seen first, in seconds of `time.perf_counter`.
 Seen = Mapping[str, Mapping[str, float]]
@@ -27,7 +28,7 @@ class Watch:
         self._changed = threading.Condition()
         self._ended: Exception | None = None
         # What is there already is told first, so nothing can be missed between asking and watching.
-        self._events = api.events(f"{path}{'&' if '?' in path else '?'}watch=true")
+        self._events = api.follow(path, A_DAY)
         threading.Thread(target=self._follow, daemon=True).start()
 
     def _follow(self) -> None:

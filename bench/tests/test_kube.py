@@ -76,9 +76,9 @@ class Told:
     def __init__(self, *events: tuple[str, str, str]) -> None:
         self._events = events
 
-    def watch(self, path: str) -> Iterator[dict[str, Any]]:
+    def follow(self, path: str, _seconds: float) -> Iterator[dict[str, Any]]:
         """Yield them."""
-        assert path == "/pods?watch=true"
+        assert path == "/pods"
         for kind, name, phase in self._events:
             about = {"name": name, "labels": {"job": name.partition("-")[0]}}
             yield {"type": kind, "object": {"metadata": about, "status": {"phase": phase}}}
@@ -103,7 +103,7 @@ def test_a_watch_that_ends_or_a_manager_that_dies_is_an_error_and_not_a_long_wai
         raise JobError("it is dead")
 
     class Silent:
-        def watch(self, _path: str) -> Iterator[dict[str, Any]]:
+        def follow(self, _path: str, _seconds: float) -> Iterator[dict[str, Any]]:
             threading.Event().wait()
             yield {}
 

@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import http.client
 import json
+import math
 import secrets
 import ssl
+import time
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -120,6 +122,20 @@ class Api:
         for item in found["items"]:
             yield {"type": "ADDED", "object": item}
         yield from self.events(f"{path}?watch=1&resourceVersion={found['metadata']['resourceVersion']}")
+
+    def follow(self, path: str, seconds: float) -> Iterator[dict[str, Any]]:
+        """Yield every event of a collection for so many seconds, beginning with what is there.
+
+        The server ends watches of those who are slow to listen; then this goes on where that one ended.
+        """
+        end, version = time.monotonic() + seconds, ""
+        while (left := end - time.monotonic()) > 0:
+            options = f"watch=true&timeoutSeconds={math.ceil(left)}{version}"
+            for event in self.events(f"{path}{'&' if '?' in path else '?'}{options}"):
+                if event["type"] == "ERROR":
+                    raise ClusterError(f"watching {path}: {event['object'].get('message')}")
+                version = f"&resourceVersion={event['object']['metadata']['resourceVersion']}"
+                yield event
 
     def events(self, path: str) -> Iterator[dict[str, Any]]:
         """Yield every event of a watch, as it comes, until the server ends it or the caller has seen enough."""

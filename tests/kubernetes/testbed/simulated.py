@@ -106,7 +106,7 @@ def _await_ready(api: Api, count: int) -> None:
     """Wait until so many simulated nodes take pods. By a watch: to list thousands over and over would hold them up."""
     seconds = 60 + count // 10
     ready: set[str] = set()
-    for event in api.watch(f"/api/v1/nodes?labelSelector=type%3Dkwok&watch=true&timeoutSeconds={seconds}"):
+    for event in api.follow("/api/v1/nodes?labelSelector=type%3Dkwok", seconds):
         if _takes_pods(event["object"]):
             ready.add(event["object"]["metadata"]["name"])
         if len(ready) >= count:
