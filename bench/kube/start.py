@@ -79,9 +79,11 @@ def measure(ground: Ground, tools: Sequence[Tool], gpus: int, rounds: int) -> di
     """
     starts: dict[str, list[Start]] = {tool.manager.name: [] for tool in tools}
     for turn in range(rounds + 1):
-        for tool in tools:
+        for number, tool in enumerate(tools):
+            # No name comes again: DNS servers remember what the last one of that name had, or had not, for 30 s.
+            name = f"first-{number}-{gpus}-{turn}"
             say(f"{START_NODES} x {gpus} GPUs, round {turn} of {rounds}: {tool.manager.name}")
-            start = _start(ground, tool, Work(f"first-{gpus}-{turn}", START_NODES, gpus, TRAINING, tool.command))
+            start = _start(ground, tool, Work(name, START_NODES, gpus, TRAINING, tool.command))
             if turn > 0:
                 starts[tool.manager.name].append(start)
     return starts
