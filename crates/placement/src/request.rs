@@ -31,6 +31,14 @@ pub struct Request {
     pub cpu_milli_per_gpu: u64,
     /// Bytes of memory that a pod needs for each of its GPUs.
     pub memory_per_gpu: u64,
+    /// Thousandths of a CPU that a pod needs besides, whatever its share.
+    pub cpu_milli_per_pod: u64,
+    /// Bytes of memory that a pod needs besides.
+    pub memory_per_pod: u64,
+    /// Thousandths of a CPU that a pod needs in any case, for what runs in it before the job does.
+    pub cpu_milli_at_least: u64,
+    /// Bytes of memory that a pod needs in any case.
+    pub memory_at_least: u64,
     /// The taints its pods put up with.
     pub tolerations: Vec<Toleration>,
     /// Labels that a node must have.
@@ -90,6 +98,10 @@ impl Default for Request {
             per_node: None,
             cpu_milli_per_gpu: 0,
             memory_per_gpu: 0,
+            cpu_milli_per_pod: 0,
+            memory_per_pod: 0,
+            cpu_milli_at_least: 0,
+            memory_at_least: 0,
             tolerations: Vec::new(),
             node_selector: BTreeMap::new(),
             policy: Policy::default(),

@@ -98,13 +98,23 @@ fn not_now(node: &Node, gpus: &Gpus, request: &Request, taken: u64) -> Option<Re
 /// How many of these GPUs a pod can have with this much CPU and memory.
 fn most(gpus: u32, request: &Request, cpu_milli: u64, memory: u64) -> u32 {
     let per_node = request.per_node.unwrap_or(u32::MAX);
-    let cpu = fit(cpu_milli, request.cpu_milli_per_gpu);
-    gpus.min(per_node).min(cpu).min(fit(memory, request.memory_per_gpu))
+    gpus.min(per_node).min(by_cpu(request, cpu_milli)).min(by_memory(request, memory))
 }
 
-/// How often `each` is in `free`; as often as one likes if it is nothing.
-fn fit(free: u64, each: u64) -> u32 {
-    free.checked_div(each).map_or(u32::MAX, |fit| fit.try_into().unwrap_or(u32::MAX))
+fn by_cpu(request: &Request, free: u64) -> u32 {
+    fit(free, request.cpu_milli_per_gpu, request.cpu_milli_per_pod, request.cpu_milli_at_least)
+}
+
+fn by_memory(request: &Request, free: u64) -> u32 {
+    fit(free, request.memory_per_gpu, request.memory_per_pod, request.memory_at_least)
+}
+
+/// How often `each` is in what `besides` leaves of `free`; as often as one likes if it is nothing.
+fn fit(free: u64, each: u64, besides: u64, at_least: u64) -> u32 {
+    let left = free.checked_sub(besides).filter(|_| free >= at_least);
+    let times =
+        |left: u64| left.checked_div(each).map_or(u32::MAX, |times| times.try_into().unwrap_or(u32::MAX));
+    left.map_or(0, times)
 }
 
 /// How many of the free GPUs a pod can have, and what limits it the most. Of equal limits the first is named.
@@ -112,9 +122,9 @@ fn room(node: &Node, gpus: &Gpus, request: &Request) -> (u32, Option<Reason>) {
     let usable = most(gpus.free, request, node.free_cpu_milli, node.free_memory);
     let limit = if usable == gpus.free {
         None
-    } else if usable == fit(node.free_cpu_milli, request.cpu_milli_per_gpu) {
+    } else if usable == by_cpu(request, node.free_cpu_milli) {
         Some(Reason::Cpu { free_milli: node.free_cpu_milli, each_milli: request.cpu_milli_per_gpu })
-    } else if usable == fit(node.free_memory, request.memory_per_gpu) {
+    } else if usable == by_memory(request, node.free_memory) {
         Some(Reason::Memory { free: node.free_memory, each: request.memory_per_gpu })
     } else {
         Some(Reason::Limit { per_node: usable })

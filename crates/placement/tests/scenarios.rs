@@ -430,3 +430,19 @@ fn resources_are_counted_apart() {
     let request = Request { min: 7, max: 7, ..request };
     assert_eq!(summary(&flat(nodes), &request), "7 on node-2");
 }
+
+#[test]
+fn what_a_pod_needs_besides_is_counted_once_and_what_it_needs_before_in_any_case() {
+    let usable = |request: Request| {
+        let mut nodes = nodes(&[8]);
+        (nodes[0].free_cpu_milli, nodes[0].free_memory) = (9000, 9 << 30);
+        plan(&flat(nodes), &request).map(|plan| plan.shares[0].gpus).ok()
+    };
+    let each = Request { cpu_milli_per_gpu: 1000, memory_per_gpu: 1 << 30, ..Request::between(1, 8) };
+    assert_eq!(usable(each.clone()), Some(8));
+    assert_eq!(usable(Request { cpu_milli_per_pod: 2000, ..each.clone() }), Some(7));
+    assert_eq!(usable(Request { memory_per_pod: 7 << 30, ..each.clone() }), Some(2));
+    assert_eq!(usable(Request { cpu_milli_at_least: 9000, ..each.clone() }), Some(8));
+    assert_eq!(usable(Request { memory_at_least: 10 << 30, ..each }), None);
+    assert_eq!(usable(Request { cpu_milli_per_pod: 9001, ..Request::new(1) }), None);
+}

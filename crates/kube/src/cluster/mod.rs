@@ -8,7 +8,7 @@ mod ledger;
 mod nodes;
 mod pods;
 pub(crate) mod quantity;
-mod requests;
+pub(crate) mod requests;
 
 pub(crate) use ledger::{Claims, GangKey, Promise};
 pub use ledger::{Ledger, Remarks};

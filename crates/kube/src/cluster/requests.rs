@@ -16,6 +16,13 @@ pub(crate) type Amounts = BTreeMap<String, u64>;
 
 /// What the pod takes altogether, as long as it has not finished.
 pub(crate) fn effective(spec: &PodSpec) -> Amounts {
+    let (mut highest, together) = parts(spec);
+    raise(&mut highest, &together);
+    highest
+}
+
+/// What the pod takes at most before its containers start, and what they take together.
+pub(crate) fn parts(spec: &PodSpec) -> (Amounts, Amounts) {
     let mut sidecars = Amounts::new();
     let mut highest = Amounts::new();
     for init in spec.init_containers.iter().flatten() {
@@ -32,17 +39,14 @@ pub(crate) fn effective(spec: &PodSpec) -> Amounts {
     for container in &spec.containers {
         add(&mut together, &requested(container));
     }
-    raise(&mut highest, &together);
-    // Requests of the pod as a whole stand in place of its containers' where they name a resource.
-    if let Some(whole) = &spec.resources {
-        for (name, amount) in read(whole) {
-            highest.insert(name, amount);
+    for part in [&mut highest, &mut together] {
+        // Requests of the pod as a whole stand in place of its containers' where they name a resource.
+        part.extend(spec.resources.iter().flat_map(read));
+        for (name, amount) in spec.overhead.iter().flatten() {
+            *part.entry(name.clone()).or_default() += quantity::thousandths(amount);
         }
     }
-    for (name, amount) in spec.overhead.iter().flatten() {
-        *highest.entry(name.clone()).or_default() += quantity::thousandths(amount);
-    }
-    highest
+    (highest, together)
 }
 
 fn requested(container: &Container) -> Amounts {

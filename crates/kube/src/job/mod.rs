@@ -143,7 +143,7 @@ impl Job {
 }
 
 /// What pods must know about the cluster and about us.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Surroundings {
     /// The image that brings our program into the pods.
     pub manager_image: String,

@@ -1,4 +1,7 @@
 //! What the planner is asked: the job's wishes, and those of its template that the scheduler would insist on.
+//!
+//! What pods need besides GPUs is read off the pods that would be made, so that it is counted as it will be: whatever
+//! brings our program, and what the template's containers ask for.
 
 use std::collections::BTreeMap;
 
@@ -7,8 +10,9 @@ use k8s_openapi::jiff::Timestamp;
 use ronde_placement::{Effect, Request};
 use serde::de::DeserializeOwned;
 
-use super::pod::tolerations;
-use super::{Avoided, RondeJobSpec};
+use super::pod::{pod, tolerations};
+use super::{Avoided, Gang, Job, RondeJobSpec, Root, RootKind, Surroundings};
+use crate::cluster::requests;
 
 /// The request of a job now.
 pub fn request_now(spec: &RondeJobSpec) -> Request {
@@ -21,14 +25,20 @@ pub(crate) fn request(spec: &RondeJobSpec, avoid: &[Avoided], now: Timestamp) ->
     node_selector.extend(spec.node_selector.clone());
     let theirs: Vec<Toleration> = of_template(spec, "/spec/tolerations");
     let avoided = avoid.iter().filter(|one| one.until.0 > now);
+    let (cpu, memory) = (Need::of(spec, "cpu"), Need::of(spec, "memory"));
+    let bytes = |thousandths: u64| thousandths.div_ceil(1000);
     Request {
         min: spec.gpus.min(),
         max: spec.gpus.max(),
         resource: spec.resource.clone(),
         product: spec.product.clone(),
         per_node: spec.max_gpus_per_node,
-        cpu_milli_per_gpu: spec.cpu_per_gpu.as_ref().map_or(0, super::Amount::thousandths),
-        memory_per_gpu: spec.memory_per_gpu.as_ref().map_or(0, |memory| memory.thousandths().div_ceil(1000)),
+        cpu_milli_per_gpu: cpu.per_gpu,
+        memory_per_gpu: bytes(memory.per_gpu),
+        cpu_milli_per_pod: cpu.per_pod,
+        memory_per_pod: bytes(memory.per_pod),
+        cpu_milli_at_least: cpu.at_least,
+        memory_at_least: bytes(memory.at_least),
         tolerations: tolerations(spec).iter().chain(&theirs).filter_map(toleration).collect(),
         node_selector,
         policy: spec.policy,
@@ -37,6 +47,44 @@ pub(crate) fn request(spec: &RondeJobSpec, avoid: &[Avoided], now: Timestamp) ->
             .as_ref()
             .map(|one| ronde_placement::Topology { level: one.label.clone(), required: one.required }),
         excluded: avoided.map(|one| (one.node.clone(), one.why.clone())).collect(),
+    }
+}
+
+/// What pods need of a resource, in thousandths.
+#[derive(Clone, Copy, Debug, Default)]
+struct Need {
+    per_gpu: u64,
+    per_pod: u64,
+    at_least: u64,
+}
+
+impl Need {
+    /// Reads it off a pod with one GPU and one with two. Nothing if the template makes no pods, which making them will
+    /// say.
+    fn of(spec: &RondeJobSpec, resource: &str) -> Need {
+        let amounts = |gpus: u32| {
+            let gang = Gang::new("job", 0, &[("node".to_owned(), gpus)].into());
+            let made = pod(&stand_in(spec), &gang, gang.members.first()?, &Surroundings::default()).ok()?;
+            let (before, together) = requests::parts(made.spec.as_ref()?);
+            let amount = |of: &requests::Amounts| of.get(resource).copied().unwrap_or(0);
+            Some((amount(&before), amount(&together)))
+        };
+        let Some(((at_least, one), (_, two))) = amounts(1).zip(amounts(2)) else { return Need::default() };
+        let per_gpu = two.saturating_sub(one);
+        Need { per_gpu, per_pod: one.saturating_sub(per_gpu), at_least }
+    }
+}
+
+/// A job of which only the spec is known.
+fn stand_in(spec: &RondeJobSpec) -> Job {
+    Job {
+        name: "job".to_owned(),
+        namespace: String::new(),
+        root: Root { kind: RootKind::RondeJob, name: String::new(), uid: String::new() },
+        created: Timestamp::UNIX_EPOCH,
+        deleting: false,
+        generation: None,
+        spec: spec.clone(),
     }
 }
 
@@ -90,6 +138,8 @@ mod tests {
         let request = request(&spec, &avoid, now);
         assert_eq!((request.min, request.max), (6, 6));
         assert_eq!((request.cpu_milli_per_gpu, request.memory_per_gpu), (500, 16 << 30));
+        assert_eq!((request.cpu_milli_per_pod, request.memory_per_pod), (0, 0));
+        assert_eq!((request.cpu_milli_at_least, request.memory_at_least), (100, 128 << 20));
         assert_eq!(
             request.node_selector,
             BTreeMap::from([("pool".into(), "b".into()), ("disk".into(), "ssd".into())])
@@ -98,5 +148,25 @@ mod tests {
         let keys: Vec<_> =
             request.tolerations.iter().map(|one| (one.key.as_deref(), one.value.as_deref())).collect();
         assert_eq!(keys, [(Some("nvidia.com/gpu"), None), (Some("team"), Some("x"))]);
+    }
+
+    #[test]
+    fn what_a_template_asks_for_is_counted() {
+        let mut spec = examples::spec(6);
+        spec.memory_per_gpu = "1Gi".parse().ok();
+        let asks =
+            |cpu: &str, memory: &str| json!({"resources": {"requests": {"cpu": cpu, "memory": memory}}});
+        let mut train = asks("3", "7Gi");
+        train["name"] = json!("train");
+        let mut logger = asks("500m", "256Mi");
+        logger["name"] = json!("logger");
+        let mut first = asks("4", "1Mi");
+        first["name"] = json!("first");
+        spec.template = Some(json!({"spec": {"containers": [train, logger], "initContainers": [first]}}));
+        let request = request(&spec, &[], Timestamp::UNIX_EPOCH);
+        // The job's own memory counts, and not the template's; of CPUs it says nothing.
+        assert_eq!((request.cpu_milli_per_gpu, request.memory_per_gpu), (0, 1 << 30));
+        assert_eq!((request.cpu_milli_per_pod, request.memory_per_pod), (3500, 256 << 20));
+        assert_eq!((request.cpu_milli_at_least, request.memory_at_least), (4000, 128 << 20));
     }
 }
