@@ -22,7 +22,7 @@ use serde_json::json;
 
 use crate::Error;
 use crate::course::Action;
-use crate::job::{self, Gang, Job, Role, RootKind, Surroundings, names};
+use crate::job::{self, Gang, Job, Root, RootKind, Surroundings, names};
 
 /// How many requests of one kind are under way at a time.
 const AT_ONCE: usize = 16;
@@ -38,8 +38,8 @@ const TRIES: usize = 3;
 pub(crate) struct Outcome {
     /// Pods that were made or changed, as they are now; also if something else did not work.
     pub(crate) pods: Vec<Pod>,
-    /// All of our pods, in all namespaces, if they were listed.
-    pub(crate) listed: Option<Vec<Pod>>,
+    /// All of our pods, in all namespaces, if they were listed, and the version of the list.
+    pub(crate) listed: Option<(Vec<Pod>, u64)>,
     /// What did not work.
     pub(crate) error: Option<Error>,
 }
@@ -80,17 +80,17 @@ impl Hands {
     }
 
     /// How long this job is still let rest.
-    pub(crate) fn rest(&self, job: &Job) -> Option<Duration> {
+    pub(crate) fn rest(&self, job_uid: &str) -> Option<Duration> {
         let mut resting = self.resting.lock().unwrap_or_else(PoisonError::into_inner);
         let now = Instant::now();
         resting.retain(|_, until| *until > now);
-        resting.get(&job.root.uid).map(|until| *until - now)
+        resting.get(job_uid).map(|until| *until - now)
     }
 
     /// Lets a job rest.
-    pub(crate) fn rest_for(&self, job: &Job, time: Duration) {
+    pub(crate) fn rest_for(&self, job_uid: &str, time: Duration) {
         let mut resting = self.resting.lock().unwrap_or_else(PoisonError::into_inner);
-        resting.insert(job.root.uid.clone(), Instant::now() + time);
+        resting.insert(job_uid.to_owned(), Instant::now() + time);
     }
 
     /// Performs one action, or several of the same kind at once.
@@ -100,9 +100,9 @@ impl Hands {
                 Ok(pods) => Outcome { listed: Some(pods), ..Outcome::default() },
                 Err(error) => Outcome::of(Err(error)),
             },
-            Some(Action::Support { gang }) => Outcome::of(self.support(job, gang).await),
+            Some(Action::Support { gang, chief }) => Outcome::of(self.support(job, gang, chief).await),
             Some(Action::WritePlan { gang }) => Outcome::of(self.write_plan(job, gang).await),
-            Some(Action::Sweep { attempts }) => Outcome::of(self.sweep(job, *attempts).await),
+            Some(Action::Sweep) => Outcome::of(self.sweep(&job.name, &job.namespace, &job.root).await),
             _ => self.with_pods(job, actions).await,
         }
     }
@@ -128,10 +128,12 @@ impl Hands {
     }
 
     /// All of our pods, as they are at this moment and not as a cache remembers them.
-    async fn list(&self) -> Result<Vec<Pod>, Error> {
+    async fn list(&self) -> Result<(Vec<Pod>, u64), Error> {
         let pods: Api<Pod> = Api::all(self.client.clone());
         let selector = ListParams::default().labels(&format!("{}={}", names::MANAGED_BY, names::RONDE));
-        patiently("list pods", || pods.list(&selector)).await.map(|list| list.items)
+        let list = patiently("list pods", || pods.list(&selector)).await?;
+        let version = list.metadata.resource_version.and_then(|version| version.parse().ok());
+        Ok((list.items, version.unwrap_or(u64::MAX)))
     }
 
     /// Makes an object of the job's, unless it is there already.
@@ -145,17 +147,23 @@ impl Hands {
                 other => return in_namespace(&job.namespace, other),
             }
             if let Some(found) = patiently(doing, || api.get_opt(&name)).await? {
-                return if is_of(&found, job) { Ok(found) } else { Err(taken(&found)) };
+                return if is_of(&found, &job.root.uid) { Ok(found) } else { Err(taken(&found)) };
             }
         }
         Err(Error::Passing { doing: doing.to_owned(), message: format!("{name} comes and goes") })
     }
 
-    async fn support(&self, job: &Job, gang: &Gang) -> Result<(), Error> {
+    async fn support(&self, job: &Job, gang: &Gang, chief: &str) -> Result<(), Error> {
         let doing = "create the job's service";
         self.make(job, doing, &job::service(job)).await?;
         if gang.workers() > 0 {
-            self.make(job, doing, &job::chief_service(job, gang)).await?;
+            let service = job::chief_service(job, gang, chief);
+            let found = self.make(job, doing, &service).await?;
+            if found.metadata.owner_references != service.metadata.owner_references {
+                // It belongs to a chief that is gone, and would go with it.
+                self.delete(&found).await?;
+                self.make(job, doing, &service).await?;
+            }
         }
         let unmade = |message: String| Error::Passing { doing: "make a secret".to_owned(), message };
         let digits = ronde_trust::Secret::random().map_err(|error| unmade(error.to_string()))?.to_hex();
@@ -228,34 +236,54 @@ impl Hands {
                 let (patch, params) = (Patch::Strategic(patch), PatchParams::default());
                 patiently(&doing, || pods.patch(pod, &params, &patch)).await.map(Some)
             }
-            Action::Support { .. } | Action::WritePlan { .. } | Action::List | Action::Sweep { .. } => {
-                Ok(None)
-            }
+            Action::Support { .. } | Action::WritePlan { .. } | Action::List | Action::Sweep => Ok(None),
         }
     }
 
-    /// Deletes what is left besides pods. What owns everything takes it along, if it may be deleted.
-    pub(crate) async fn sweep(&self, job: &Job, attempts: u32) -> Result<(), Error> {
-        let maps: Api<ConfigMap> = self.namespaced(job);
+    /// Deletes what is left of a job besides pods, to which their services belong. What owns everything takes it along,
+    /// if it may be deleted.
+    pub(crate) async fn sweep(&self, job: &str, namespace: &str, root: &Root) -> Result<(), Error> {
+        if root.kind == RootKind::ConfigMap {
+            let maps: Api<ConfigMap> = Api::namespaced(self.client.clone(), namespace);
+            let params = only(&root.uid);
+            return gone(patiently("delete the job", || maps.delete(&root.name, &params)).await);
+        }
+        for map in [names::plan(job), names::files(job)] {
+            self.clear::<ConfigMap>(namespace, &map, &root.uid).await?;
+        }
+        self.clear::<Service>(namespace, &names::service(job), &root.uid).await?;
+        let secrets: Api<Secret> = Api::namespaced(self.client.clone(), namespace);
+        let secret = names::secret(job, &root.uid);
         let params = DeleteParams::background();
-        if job.root.kind == RootKind::ConfigMap {
-            return gone(patiently("delete the job", || maps.delete(&job.root.name, &params)).await);
+        gone(patiently("delete the secret", || secrets.delete(&secret, &params)).await)
+    }
+
+    /// Deletes an object if it is of the job that has this uid.
+    async fn clear<K: Placed>(&self, namespace: &str, name: &str, job_uid: &str) -> Result<(), Error> {
+        let api: Api<K> = Api::namespaced(self.client.clone(), namespace);
+        let doing = format!("delete {} {name}", kind::<K>());
+        match patiently(&doing, || api.get_opt(name)).await? {
+            Some(found) if is_of(&found, job_uid) => self.delete(&found).await,
+            _ => Ok(()),
         }
-        let (plan, files) = (names::plan(&job.name), names::files(&job.name));
-        gone(patiently("delete the plan", || maps.delete(&plan, &params)).await)?;
-        gone(patiently("delete the files", || maps.delete(&files, &params)).await)?;
-        let secrets: Api<Secret> = self.namespaced(job);
-        let secret = names::secret(&job.name, &job.root.uid);
-        gone(patiently("delete the secret", || secrets.delete(&secret, &params)).await)?;
-        let services: Api<Service> = self.namespaced(job);
-        let chiefs = (0..=attempts).map(|attempt| {
-            let chief = names::pod(&job.name, attempt, Role::Chief, 0);
-            names::chief_service(&chief, &job.root.uid)
-        });
-        for service in chiefs.chain([names::service(&job.name)]) {
-            gone(patiently("delete the services", || services.delete(&service, &params)).await)?;
+    }
+
+    /// Deletes these pods, by name and uid; what is gone is as good as deleted.
+    pub(crate) async fn delete_pods(&self, namespace: &str, pods: &[(String, String)]) -> Result<(), Error> {
+        let api: Api<Pod> = Api::namespaced(self.client.clone(), namespace);
+        let mut done = stream::iter(pods.iter().map(|(pod, uid)| {
+            let api = &api;
+            async move {
+                let params = only(uid);
+                gone(patiently(&format!("delete pod {pod}"), || api.delete(pod, &params)).await)
+            }
+        }))
+        .buffer_unordered(AT_ONCE);
+        let mut result = Ok(());
+        while let Some(one) = done.next().await {
+            result = result.and(one);
         }
-        Ok(())
+        result
     }
 
     pub(crate) fn namespaced<K: Placed>(&self, job: &Job) -> Api<K> {
@@ -264,9 +292,9 @@ impl Hands {
 }
 
 /// Whether an object is of this job, and not of another of the same name.
-fn is_of<K: Placed>(object: &K, job: &Job) -> bool {
+fn is_of<K: Placed>(object: &K, job_uid: &str) -> bool {
     let labels = object.meta().labels.as_ref();
-    labels.and_then(|labels| labels.get(names::JOB_UID)).is_some_and(|uid| *uid == job.root.uid)
+    labels.and_then(|labels| labels.get(names::JOB_UID)).is_some_and(|uid| uid == job_uid)
 }
 
 /// Says whose an object is that is not this job's.

@@ -40,7 +40,7 @@ pub(crate) async fn turn(
     view: &View,
     mut said: impl AsyncFnMut(&JobStatus) -> Result<(), Error>,
 ) -> Turn {
-    if let Some(rest) = hands.rest(job) {
+    if let Some(rest) = hands.rest(&job.root.uid) {
         return Turn { status, wake: Some(rest), trouble: None };
     }
     let mut listed = false;
@@ -59,11 +59,12 @@ pub(crate) async fn turn(
         if let Some((action, _)) = setback.as_ref().filter(|_| actions.is_empty()) {
             if action.frees() {
                 // Others' changes wake us up as well, and must not make us ask again and again.
-                hands.rest_for(job, wake.unwrap_or(PAUSE));
+                hands.rest_for(&job.root.uid, wake.unwrap_or(PAUSE));
             }
             return Turn { status, wake, trouble: setback.map(|(_, error)| error) };
         }
         (listed, setback) = (false, None);
+        let mut again = false;
         for group in groups(&actions) {
             // A watch that is far enough knows what a list would say, and asks nobody.
             if group.contains(&Action::List) && view.is_past(&job.root.uid).await {
@@ -71,8 +72,8 @@ pub(crate) async fn turn(
                 continue;
             }
             let outcome = hands.perform(job, group).await;
-            if let Some(pods) = &outcome.listed {
-                view.ledger().replace_own(pods);
+            if let Some((pods, version)) = &outcome.listed {
+                view.ledger().replace_own(pods, *version);
                 listed = true;
             }
             {
@@ -80,6 +81,8 @@ pub(crate) async fn turn(
                 outcome.pods.iter().for_each(|pod| ledger.note_pod(pod));
             }
             match outcome.error {
+                // Written down afterwards, so that it is done again if we are killed in between.
+                None if group.first() == Some(&Action::Sweep) => (status.swept, again) = (true, true),
                 None => {}
                 Some(error) if error.is_passing() => {
                     return Turn { status, wake: Some(PAUSE), trouble: Some(error) };
@@ -90,7 +93,7 @@ pub(crate) async fn turn(
                 }
             }
         }
-        if !listed && setback.is_none() {
+        if !listed && !again && setback.is_none() {
             return Turn { status, wake, trouble: None };
         }
     }

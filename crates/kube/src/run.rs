@@ -236,7 +236,7 @@ impl Session {
         for name in names {
             let _ = self.pods.delete(&name, &DeleteParams::default()).await;
         }
-        if let Err(error) = self.hands.sweep(&self.job, self.status.attempt).await {
+        if let Err(error) = self.hands.sweep(&self.job.name, &self.job.namespace, &self.job.root).await {
             say(false, &format!("warning: {error}"));
         }
     }

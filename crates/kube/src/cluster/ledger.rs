@@ -5,12 +5,16 @@
 //!
 //! Our pods come in sets, and every pod of a set that is still gated says what the whole set claims, so that a set counts
 //! as a whole from its first pod on. A gated set that is older than [`STALE`] has lost its manager and counts no more: its
-//! pods cannot run, and nobody may be able to delete them.
+//! pods cannot run, and nobody may be able to delete them. Once the scheduler was let at one pod of a set, the others
+//! count for as long as that one does.
 //!
 //! From a plan to the answer that its first pod exists nothing in the cluster says what was planned. Meanwhile the set is
 //! promised: it counts for whoever plans next here, so that two jobs of one manager never choose the same GPUs.
+//!
+//! What is known comes from a watch, from lists and from the answers to our own requests, and none of them waits for the
+//! others. So nothing replaces what is newer, and a pod that is known to be gone does not come back.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet, VecDeque};
 use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::{Node, Pod};
@@ -47,7 +51,9 @@ pub(crate) enum Claims<'a> {
     All,
     /// Nobody's, and nobody holds anything: for what would be possible on an empty cluster.
     Nobody,
-    /// Those of sets that came first, for a set that is there already and is not counted itself.
+    /// Those of all sets but this one.
+    Others(&'a GangKey),
+    /// Of these only those that came first.
     Before(&'a Ticket, &'a GangKey),
 }
 
@@ -74,6 +80,30 @@ pub struct Ledger {
     changes: u64,
     /// The newest version of a pod that the watch has brought; it brings them in order.
     watched: u64,
+    gone: Gone,
+}
+
+/// The uids of our pods that were deleted last.
+#[derive(Clone, Debug, Default)]
+struct Gone {
+    uids: HashSet<String>,
+    order: VecDeque<String>,
+}
+
+impl Gone {
+    /// More than can be deleted while a list is on its way.
+    const MOST: usize = 4096;
+
+    fn add(&mut self, uid: String) {
+        if self.uids.insert(uid.clone()) {
+            self.order.push_back(uid);
+        }
+        if self.order.len() > Gone::MOST
+            && let Some(oldest) = self.order.pop_front()
+        {
+            self.uids.remove(&oldest);
+        }
+    }
 }
 
 /// What is to be said about a cluster besides what is free.
@@ -121,10 +151,14 @@ impl Ledger {
     pub fn note_pod(&mut self, pod: &Pod) {
         let key = key(pod);
         let Some(entry) = PodEntry::read(pod) else { return self.forget(&key) };
-        let known = self.pods.get(&key).and_then(|known| known.own.as_ref()).map(|own| &own.ticket);
-        let told = entry.own.as_ref().map(|own| &own.ticket);
-        let is_old = matches!((known, told), (Some(known), Some(told)) if known.uid == told.uid && known.version > told.version);
-        if is_old || self.pods.get(&key) == Some(&entry) {
+        let known = self.pods.get(&key).and_then(|known| known.own.as_ref());
+        if let Some(told) = &entry.own {
+            let is_old = known.is_some_and(|known| known.uid == told.uid && known.version > told.version);
+            if is_old || self.gone.uids.contains(&told.uid) {
+                return;
+            }
+        }
+        if self.pods.get(&key) == Some(&entry) {
             return;
         }
         self.forget(&key);
@@ -137,7 +171,15 @@ impl Ledger {
 
     /// A pod is gone.
     pub fn forget_pod(&mut self, pod: &Pod) {
-        self.forget(&key(pod));
+        let key = key(pod);
+        let known = self.pods.get(&key).and_then(|known| known.own.as_ref());
+        let uid = pod.metadata.uid.clone().unwrap_or_default();
+        if known.is_none_or(|known| known.uid == uid) {
+            self.forget(&key);
+        }
+        if pod.spec.as_ref().and_then(|spec| OwnPod::read(pod, spec)).is_some() {
+            self.gone.add(uid);
+        }
     }
 
     fn forget(&mut self, key: &(String, String)) {
@@ -164,11 +206,12 @@ impl Ledger {
         gone.iter().for_each(|key| self.forget(key));
     }
 
-    /// Replaces what is known about our own pods by what was just listed.
-    pub(crate) fn replace_own<'a>(&mut self, pods: impl IntoIterator<Item = &'a Pod>) {
-        self.pods.retain(|_, entry| entry.own.is_none());
-        self.jobs.clear();
-        self.changes += 1;
+    /// Replaces what is known about our own pods by a list of them, except what is newer than the list.
+    pub(crate) fn replace_own<'a>(&mut self, pods: impl IntoIterator<Item = &'a Pod>, version: u64) {
+        let old = |entry: &PodEntry| entry.own.as_ref().is_some_and(|own| own.version <= version);
+        let keys: Vec<_> =
+            self.pods.iter().filter(|(_, entry)| old(entry)).map(|(key, _)| key.clone()).collect();
+        keys.iter().for_each(|key| self.forget(key));
         pods.into_iter().for_each(|pod| self.note_pod(pod));
     }
 
@@ -201,7 +244,7 @@ impl Ledger {
 
     /// Whether all pods are known that were made before the newest of this job's.
     pub(crate) fn is_past(&self, job_uid: &str) -> bool {
-        self.pods_of(job_uid).iter().all(|pod| pod.ticket.version <= self.watched)
+        self.pods_of(job_uid).iter().all(|pod| pod.version <= self.watched)
     }
 
     /// The pods of a job, all sets of them, by name.
@@ -309,7 +352,7 @@ impl Ledger {
         now: Timestamp,
         claims: Claims<'_>,
     ) {
-        if matches!(claims, Claims::Before(_, own) if own == key) {
+        if matches!(claims, Claims::Before(_, own) | Claims::Others(own) if own == key) {
             return;
         }
         let is_claim = |own: &OwnPod| own.gated && !own.bound;
@@ -325,12 +368,12 @@ impl Ledger {
                 .filter_map(|entry| entry.own.as_deref().map(|own| (*entry, own)))
                 .filter(|(_, own)| is_claim(own) && !own.terminating)
         };
-        let Some(ticket) = pods.iter().filter_map(|entry| entry.own.as_deref()).map(|own| &own.ticket).min()
-        else {
-            return;
-        };
+        let own = || pods.iter().filter_map(|entry| entry.own.as_deref());
+        let Some(ticket) = own().map(OwnPod::ticket).min() else { return };
+        let is_safe = own().any(|own| !own.gated && !own.terminating && !own.is_finished());
         let counts = match claims {
-            Claims::Before(mine, _) if ticket >= mine => false,
+            _ if is_safe => true,
+            Claims::Before(mine, _) if ticket >= *mine => false,
             _ => now.duration_since(ticket.created) < STALE,
         };
         let Some((first, claim)) = gated().find_map(|(entry, own)| Some((entry, own.claim.as_ref()?))) else {

@@ -10,14 +10,14 @@ use super::nodes::is_device;
 use super::requests::{self, Amounts};
 use crate::job::names;
 
-/// The order of claims: by when their first pod was created.
+/// The order of claims: by when their first pod was created, and within a second by the uid of their job.
 ///
-/// Times have whole seconds; within one the version tells which came first, since it counts all that is written.
+/// It is the same for everybody and never changes. It says only who of two that see each other gives way: that nobody goes
+/// on who does not see the other is not left to clocks (`course/claim.rs`).
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Ticket {
     pub(crate) created: Timestamp,
-    pub(crate) version: u64,
-    pub(crate) uid: String,
+    pub(crate) job_uid: String,
 }
 
 /// What a whole set of pods claims; every pod of it says it.
@@ -50,7 +50,10 @@ pub(crate) struct OwnPod {
     pub(crate) root: String,
     pub(crate) attempt: u32,
     pub(crate) is_chief: bool,
-    pub(crate) ticket: Ticket,
+    pub(crate) uid: String,
+    pub(crate) created: Timestamp,
+    /// Counts all that is written, so of two states of a pod the one with the higher number is the newer.
+    pub(crate) version: u64,
     pub(crate) claim: Option<Claim>,
     /// The node it is pinned to.
     pub(crate) pinned: String,
@@ -76,6 +79,7 @@ pub(crate) struct OwnPod {
     pub(crate) started: Option<Timestamp>,
     pub(crate) ended: Option<Ended>,
     pub(crate) ttl: Option<u32>,
+    pub(crate) retries: u32,
 }
 
 /// How far a pod is.
@@ -165,15 +169,9 @@ impl OwnPod {
             root: label(names::ROOT),
             attempt: label(names::ATTEMPT).parse().unwrap_or(0),
             is_chief: label(names::ROLE) == "chief",
-            ticket: Ticket {
-                created: pod
-                    .metadata
-                    .creation_timestamp
-                    .as_ref()
-                    .map_or(Timestamp::UNIX_EPOCH, |time| time.0),
-                version: pod.metadata.resource_version.as_ref().and_then(|it| it.parse().ok()).unwrap_or(0),
-                uid: pod.metadata.uid.clone().unwrap_or_default(),
-            },
+            uid: pod.metadata.uid.clone().unwrap_or_default(),
+            created: pod.metadata.creation_timestamp.as_ref().map_or(Timestamp::UNIX_EPOCH, |time| time.0),
+            version: pod.metadata.resource_version.as_ref().and_then(|it| it.parse().ok()).unwrap_or(0),
             claim,
             pinned: pinned(spec).unwrap_or_default(),
             gpus: u32::try_from(gpus).unwrap_or(u32::MAX),
@@ -191,7 +189,13 @@ impl OwnPod {
             started: started.map(|time| time.0),
             ended,
             ttl: note(names::TTL).and_then(|text| text.parse().ok()),
+            retries: note(names::RETRIES).and_then(|text| text.parse().ok()).unwrap_or(0),
         })
+    }
+
+    /// The order in which a claim made of this pod alone would come.
+    pub(crate) fn ticket(&self) -> Ticket {
+        Ticket { created: self.created, job_uid: self.job_uid.clone() }
     }
 
     /// Whether it has ended, well or not.

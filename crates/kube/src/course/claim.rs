@@ -1,9 +1,11 @@
 //! From waiting to a claim that is safe.
 //!
 //! A plan becomes a set of gated pods, each of which says what the whole set claims. When all exist, our pods are listed
-//! anew. Whoever created its first pod before us is in that list, and counts; whoever did after us will find us in
-//! theirs. So of two sets that want the same GPUs exactly one goes on, whatever was seen by whom in between. The other
-//! is deleted as a whole.
+//! anew, and a set goes on only if there is room for it beside *all* others in that list. Of two sets that want the same
+//! GPUs, the one that lists last finds the other, so never do both go on: clocks, versions and who is faster do not matter.
+//!
+//! So that one of the two does go on, the younger gives way: it is deleted as a whole, and comes again after a pause. The
+//! older waits until it sees the younger gone; or sees that it was let go, having listed before the older was there.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use k8s_openapi::jiff::SignedDuration;
@@ -16,6 +18,8 @@ use crate::job::{Gang, Phase, request};
 
 /// How long a claim may stay unused: well below the time after which others stop counting it.
 const CLAIM_LIFE: SignedDuration = SignedDuration::from_secs(45);
+/// How long to wait for a younger claim to go before looking again, if nothing is seen before.
+const RIVAL_PATIENCE: SignedDuration = SignedDuration::from_millis(500);
 /// How long the first to yield waits; twice as long each time after that.
 const FIRST_YIELD: f64 = 0.2;
 const LONGEST_YIELD: f64 = 5.0;
@@ -106,7 +110,7 @@ fn claiming(seen: &Observed<'_>, current: &Current<'_>, gang: &Gang) -> Decision
 
 /// All pods that exist are gated: completes the set, makes sure of the claim, and lets the scheduler at it.
 pub(super) fn secure(seen: &Observed<'_>, current: &Current<'_>, gang: &Gang) -> Decision {
-    let Some(mine) = current.pods.iter().map(|pod| &pod.ticket).min() else { return plan(seen, current) };
+    let Some(mine) = current.pods.iter().map(|pod| pod.ticket()).min() else { return plan(seen, current) };
     let yields = |why: String| {
         let wait = pause(seen, FIRST_YIELD, LONGEST_YIELD);
         let mut decision = ending::release(seen, current, Said::new("Yielded", why));
@@ -124,33 +128,54 @@ pub(super) fn secure(seen: &Observed<'_>, current: &Current<'_>, gang: &Gang) ->
     if current.pods.len() < gang.members.len() {
         return claiming(seen, current, gang);
     }
+    let rival = rival(seen, current, gang, &mine);
+    if let Some(Rival::Younger) = rival {
+        let mut decision = claiming(seen, current, gang);
+        decision.actions.clear();
+        decision.wake = Some(RIVAL_PATIENCE);
+        return decision;
+    }
     if !seen.listed {
         let mut decision = claiming(seen, current, gang);
         decision.actions = vec![Action::List];
         return decision;
     }
-    if let Some(node) = taken(seen, current, gang, mine) {
+    if let Some(Rival::Older(node)) = rival {
         return yields(format!("another job came first on {node}"));
     }
+    let chief = current.chief().map(|chief| chief.uid.clone()).unwrap_or_default();
     // Before any pod can run, so that its chief's name is there when it asks.
-    let mut actions = vec![Action::Support { gang: gang.clone() }, Action::WritePlan { gang: gang.clone() }];
+    let mut actions =
+        vec![Action::Support { gang: gang.clone(), chief }, Action::WritePlan { gang: gang.clone() }];
     actions.extend(ungate(current));
     let said = Said::new("Placing", format!("{} GPUs are ours on {}", gang.gpus(), gang.nodes()));
-    let mut status = told(seen, Phase::Placing, gang.attempt, said);
-    status.yields = 0;
+    let status = told(seen, Phase::Placing, gang.attempt, said);
     Decision { actions, status, wake: Some(super::watching::PLACE_PATIENCE) }
 }
 
 /// Lets the scheduler at every pod that is still gated.
 pub(super) fn ungate(current: &Current<'_>) -> impl Iterator<Item = Action> {
     let gated = current.pods.iter().filter(|pod| pod.gated && !pod.terminating);
-    gated.map(|pod| Action::Ungate { pod: pod.name.clone(), uid: pod.ticket.uid.clone() })
+    gated.map(|pod| Action::Ungate { pod: pod.name.clone(), uid: pod.uid.clone() })
 }
 
-/// A node on which those who came first have left too little.
-fn taken(seen: &Observed<'_>, current: &Current<'_>, gang: &Gang, mine: &Ticket) -> Option<String> {
+/// Who is in the way of a claim.
+enum Rival {
+    /// Somebody who came first, on this node, or has the GPUs already.
+    Older(String),
+    /// Only such as will give way.
+    Younger,
+}
+
+fn rival(seen: &Observed<'_>, current: &Current<'_>, gang: &Gang, mine: &Ticket) -> Option<Rival> {
     let key = current.key(seen.job);
-    let Ok(snapshot) = seen.ledger.snapshot(seen.now, Claims::Before(mine, &key)) else {
+    short(seen, gang, Claims::Others(&key))?;
+    Some(short(seen, gang, Claims::Before(mine, &key)).map_or(Rival::Younger, Rival::Older))
+}
+
+/// A node on which these claims leave too little.
+fn short(seen: &Observed<'_>, gang: &Gang, claims: Claims<'_>) -> Option<String> {
+    let Ok(snapshot) = seen.ledger.snapshot(seen.now, claims) else {
         return gang.members.first().map(|member| member.node.clone());
     };
     let resource = &seen.job.spec.resource;

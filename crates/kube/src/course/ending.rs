@@ -9,7 +9,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
 
 use super::status::{Said, told};
-use super::{Action, Current, Decision, Observed};
+use super::{Action, Current, Decision, Observed, pause};
 use crate::cluster::{OwnPod, PodPhase};
 use crate::job::{Avoided, JobStatus, Phase, names};
 
@@ -57,6 +57,12 @@ impl Failure {
     }
 }
 
+/// Whether the training has ended well, if perhaps nobody has taken note of it yet.
+pub(super) fn has_ended_well(current: &Current<'_>) -> bool {
+    let ended = current.chief().and_then(|chief| chief.ended.as_ref());
+    ended.is_some_and(|ended| ended.exit_code == Some(0))
+}
+
 /// Whether the current set has come to an end, and what then.
 pub(super) fn ended(seen: &Observed<'_>, current: &Current<'_>) -> Option<Decision> {
     let chief = current.chief();
@@ -91,6 +97,17 @@ pub(super) fn ended(seen: &Observed<'_>, current: &Current<'_>) -> Option<Decisi
     let taken = current.pods.iter().find(|pod| pod.terminating && pod.disruption.is_some());
     if let Some(taken) = taken.filter(|pod| !pod.is_finished()) {
         return Some(fail(seen, current, Failure::of(taken, describe(taken))));
+    }
+    let has_run = seen.status.phase == Phase::Running || current.pods.iter().any(|pod| pod.started.is_some());
+    if let Some(missing) = missing(current).filter(|_| !has_run) {
+        let said = Said::new("PodDeleted", format!("{missing} was deleted before the training started"));
+        let wait = pause(seen, 0.5, 60.0);
+        let mut decision = release(seen, current, said);
+        decision.status.attempt = current.attempt + 1;
+        decision.status.yields = seen.status.yields.saturating_add(1);
+        decision.status.not_before = seen.now.checked_add(wait).ok().map(Time);
+        decision.wake = Some(wait);
+        return Some(decision);
     }
     if let Some(missing) = missing(current) {
         let said = Said::new("PodDeleted", format!("{missing} was deleted while the job ran"));
@@ -150,9 +167,11 @@ pub(super) fn fail(seen: &Observed<'_>, current: &Current<'_>, failure: Failure)
     let mut decision = release(seen, current, Said::new("Retrying", said));
     decision.status.failures = failures;
     decision.status.failed_pod = failure.pod;
-    let wait = SignedDuration::from_secs(wait);
-    decision.status.not_before = seen.now.checked_add(wait).ok().map(Time);
-    decision.wake = super::sooner(decision.wake, Some(wait));
+    // From when the chief ended, if that is known: a manager that is started anew does not begin to wait anew.
+    let since = current.chief().and_then(|chief| chief.ended.as_ref()?.at).unwrap_or(seen.now);
+    let start = since.checked_add(SignedDuration::from_secs(wait)).unwrap_or(seen.now).max(seen.now);
+    decision.status.not_before = Some(Time(start));
+    decision.wake = super::sooner(decision.wake, Some(start.duration_since(seen.now)));
     if let Some(node) = failure.node {
         let until = seen.now.checked_add(AVOID).unwrap_or(seen.now);
         avoid(&mut decision.status, &node, until, &failure.said.reason);
@@ -195,7 +214,9 @@ pub(super) fn tidy(seen: &Observed<'_>, current: &Current<'_>) -> Decision {
     let (mut actions, wake) = put_away(seen, &status, current.attempt, &current.pods);
     let left = left(seen, &status);
     if left <= SignedDuration::ZERO {
-        actions.push(Action::Sweep { attempts: current.attempt });
+        if !status.swept {
+            actions.push(Action::Sweep);
+        }
         return Decision { actions, status, wake };
     }
     Decision { actions, wake: super::sooner(wake, Some(left)), status }
@@ -219,7 +240,7 @@ pub(super) fn put_away(
     let (mut deleted, mut ended, mut wake) = (Vec::new(), Vec::new(), None);
     for pod in pods.iter().filter(|pod| !pod.terminating) {
         if !is_kept(seen, status, attempt, pod) {
-            deleted.push(Action::DeletePod { pod: pod.name.clone(), uid: pod.ticket.uid.clone() });
+            deleted.push(Action::DeletePod { pod: pod.name.clone(), uid: pod.uid.clone() });
             continue;
         }
         if pod.is_finished() {
@@ -231,13 +252,13 @@ pub(super) fn put_away(
         let waited = seen.now.duration_since(since);
         let patience = if is_over { OTHERS_PATIENCE } else { SignedDuration::ZERO };
         if waited >= END_PATIENCE {
-            deleted.push(Action::DeletePod { pod: pod.name.clone(), uid: pod.ticket.uid.clone() });
+            deleted.push(Action::DeletePod { pod: pod.name.clone(), uid: pod.uid.clone() });
         } else if waited < patience {
             wake = super::sooner(wake, Some(patience - waited));
         } else {
             if pod.told_to_end.is_none() {
                 let why = if is_over { names::DONE } else { &status.reason };
-                let (name, uid) = (pod.name.clone(), pod.ticket.uid.clone());
+                let (name, uid) = (pod.name.clone(), pod.uid.clone());
                 ended.push(Action::EndPod { pod: name, uid, why: why.to_owned() });
             }
             wake = super::sooner(wake, Some(END_PATIENCE - waited));
@@ -247,17 +268,17 @@ pub(super) fn put_away(
     (deleted, wake)
 }
 
-/// Whether a pod that is not to go on stays for its logs.
-///
-/// While the job goes on, chiefs that have ended also stay because they are counted.
+/// Whether a pod that is not to go on stays for its logs. Chiefs of attempts that have failed also stay because they are
+/// counted, by a manager that knows nothing else.
 fn is_kept(seen: &Observed<'_>, status: &JobStatus, attempt: u32, pod: &OwnPod) -> bool {
+    let has_ended = pod.is_chief && (pod.is_finished() || pod.ended.is_some());
     if !status.phase.is_final() {
-        return pod.is_chief && (pod.is_finished() || pod.ended.is_some());
+        return has_ended;
     }
     let is_result = pod.is_chief && pod.attempt == attempt;
     let is_culprit = status.failed_pod.as_deref() == Some(&pod.name);
     let has_logs = pod.started.is_some() || pod.is_finished();
-    has_logs && (is_result || is_culprit) && left(seen, status) > SignedDuration::ZERO
+    (has_ended || has_logs && (is_result || is_culprit)) && left(seen, status) > SignedDuration::ZERO
 }
 
 /// The pod that failed first, and how. The chief's own words count if it was the chief, or if a rank failed.

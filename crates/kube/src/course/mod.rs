@@ -55,8 +55,8 @@ pub(crate) struct Decision {
 /// One thing to do.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Action {
-    /// Make the services and the secret, if they are not there.
-    Support { gang: Gang },
+    /// Make the services and the secret, if they are not there. The chief, to which one service belongs, has this uid.
+    Support { gang: Gang, chief: String },
     /// Make one pod of a set, gated.
     CreatePod { gang: Gang, member: usize },
     /// Write down what was planned.
@@ -69,14 +69,14 @@ pub(crate) enum Action {
     DeletePod { pod: String, uid: String },
     /// Have a pod end, with its usual grace; it stays, with its logs.
     EndPod { pod: String, uid: String, why: String },
-    /// Delete everything that is left of the job and of its sets up to this one.
-    Sweep { attempts: u32 },
+    /// Delete everything that is left of the job besides pods, once.
+    Sweep,
 }
 
 impl Action {
     /// Whether it gives something back, and makes or changes nothing else.
     pub(crate) fn frees(&self) -> bool {
-        matches!(self, Action::DeletePod { .. } | Action::EndPod { .. } | Action::Sweep { .. })
+        matches!(self, Action::DeletePod { .. } | Action::EndPod { .. } | Action::Sweep)
     }
 }
 
@@ -88,7 +88,7 @@ pub(crate) struct Current<'a> {
     pub(crate) pods: Vec<&'a OwnPod>,
     /// What it is to be, as its pods say.
     pub(crate) gang: Option<Gang>,
-    /// Pods of earlier sets.
+    /// Pods of earlier sets, and those that are not part of any.
     pub(crate) earlier: Vec<&'a OwnPod>,
 }
 
@@ -103,9 +103,16 @@ impl<'a> Current<'a> {
         if mine > 0 && pods.iter().filter(is_given_up).count() == mine {
             attempt += 1;
         }
-        let (pods, earlier): (Vec<&OwnPod>, Vec<&OwnPod>) =
+        let (pods, mut earlier): (Vec<&OwnPod>, Vec<&OwnPod>) =
             pods.into_iter().partition(|pod| pod.attempt == attempt);
-        let claim = pods.iter().find_map(|pod| pod.claim.as_ref());
+        // Two managers of one job may plan at the same time. The set is what its safe pods say, or else its oldest; what
+        // the other has made of it is not part of it.
+        let order = |pod: &&&OwnPod| (pod.gated, pod.created, pod.uid.clone());
+        let claim = pods.iter().filter(|pod| pod.claim.is_some()).min_by_key(order);
+        let claim = claim.and_then(|pod| pod.claim.clone());
+        let (strays, pods): (Vec<&OwnPod>, Vec<&OwnPod>) =
+            pods.into_iter().partition(|pod| pod.gated && pod.claim != claim);
+        earlier.extend(strays);
         let gang = claim.map(|claim| Gang::new(&seen.job.name, attempt, &claim.nodes));
         Current { attempt, pods, gang, earlier }
     }
@@ -147,7 +154,7 @@ fn next(seen: &Observed<'_>, current: &Current<'_>) -> Decision {
     if let Err(problems) = validate(&seen.job.name, &seen.job.spec) {
         return ending::give_up(seen, current, Said::new("Invalid", problems.join("; ")));
     }
-    if seen.job.spec.suspend {
+    if seen.job.spec.suspend && !ending::has_ended_well(current) {
         let mut decision = ending::release(seen, current, Said::new("Suspended", "the job is suspended"));
         decision.status.phase = Phase::Suspended;
         decision.status.not_before = None;
@@ -176,7 +183,7 @@ pub(crate) fn pause(seen: &Observed<'_>, first: f64, longest: f64) -> SignedDura
 /// Deletes these pods, except those that are being deleted.
 pub(crate) fn delete<'a>(pods: impl IntoIterator<Item = &'a OwnPod>) -> Vec<Action> {
     let live = pods.into_iter().filter(|pod| !pod.terminating);
-    live.map(|pod| Action::DeletePod { pod: pod.name.clone(), uid: pod.ticket.uid.clone() }).collect()
+    live.map(|pod| Action::DeletePod { pod: pod.name.clone(), uid: pod.uid.clone() }).collect()
 }
 
 /// A number between 0 and 1 that differs from job to job and from try to try, so that those who collided do not again.

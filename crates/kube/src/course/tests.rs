@@ -126,7 +126,7 @@ fn words(decision: &Decision) -> Vec<String> {
         Action::Ungate { pod, .. } => format!("ungate {pod}"),
         Action::DeletePod { pod, .. } => format!("delete {pod}"),
         Action::EndPod { pod, .. } => format!("end {pod}"),
-        Action::Sweep { .. } => "sweep".to_owned(),
+        Action::Sweep => "sweep".to_owned(),
     };
     decision.actions.iter().map(word).collect()
 }
@@ -191,13 +191,24 @@ fn a_claim_is_given_up_if_another_came_first_or_if_it_is_old() {
     let mut other = examples::job("other", 2);
     other.root.uid = "uid-other".to_owned();
     let mut first = pods(&other, Set::Gated).remove(1);
-    first["metadata"]["resourceVersion"] = json!("3");
+    first["metadata"]["creationTimestamp"] = json!(at(-1));
     case.pods.push(first);
     let decision = expect(&case, &BOTH_DELETED, Phase::Pending, "Yielded");
     assert!(decision.status.message.contains("node-1"), "{}", decision.status.message);
     assert_eq!((decision.status.yields, decision.status.attempt), (1, 1));
-    // The same pod, created later, is no reason.
-    case.pods[2]["metadata"]["resourceVersion"] = json!("9");
+    // The same pod, created later or by a job that comes later, gives way, and that is waited for.
+    for created in [at(1), at(0)] {
+        case.pods[2]["metadata"]["creationTimestamp"] = json!(created);
+        let decision = expect(&case, &[], Phase::Claimed, "Claimed");
+        assert!(decision.wake.is_some());
+    }
+    // Unless the scheduler was let at it already.
+    let mut safe = case.pods[2].clone();
+    safe["spec"]["schedulingGates"] = json!([]);
+    let gated = std::mem::replace(&mut case.pods[2], safe);
+    expect(&case, &BOTH_DELETED, Phase::Pending, "Yielded");
+    case.pods[2] = gated;
+    case.pods[2]["metadata"]["deletionTimestamp"] = json!(at(5));
     assert_eq!(case.decide().status.phase, Phase::Placing);
     let mut case = Case::with(Set::Gated);
     case.now = at(60);
@@ -214,6 +225,30 @@ fn who_gets_no_place_in_time_releases_everything_and_leaves_the_node_out() {
     let decision = expect(&case, &BOTH_DELETED, Phase::Pending, "NotPlaced");
     assert_eq!(decision.status.avoid[0].node, "node-1");
     assert_eq!((decision.status.attempt, decision.status.failures), (1, 0));
+    // The next time it waits longer.
+    let first = decision.wake.expect("a pause");
+    case.status.yields = 6;
+    let decision = case.decide();
+    assert!(decision.wake > Some(first * 8), "{:?} after {first:?}", decision.wake);
+    assert_eq!((decision.status.yields, decision.status.not_before.is_some()), (7, true));
+}
+
+#[test]
+fn of_two_plans_for_one_set_the_older_is_completed_and_the_other_deleted() {
+    let mut case = Case::with(Set::Gated);
+    let theirs = r#"{"resource":"nvidia.com/gpu","nodes":{"node-1":3,"node-2":3}}"#;
+    case.pods[0]["metadata"]["annotations"]["ronde.dev/claim"] = json!(theirs);
+    case.pods[0]["metadata"]["creationTimestamp"] = json!(at(1));
+    case.listed = true;
+    let actions = ["delete mnist-chief", "create mnist-chief", "list"];
+    let decision = expect(&case, &actions, Phase::Claimed, "Claimed");
+    assert_eq!(decision.status.nodes, "node-1: 5, node-3: 1");
+    // What was let go counts, however old it is.
+    case.pods[0]["spec"]["schedulingGates"] = json!([]);
+    case.pods[0]["metadata"]["annotations"]["ronde.dev/placed"] = json!(at(2));
+    let decision = case.decide();
+    assert_eq!(words(&decision)[0], "delete mnist-worker-0");
+    assert!(!words(&decision).contains(&"ungate mnist-worker-0".to_owned()), "{:?}", words(&decision));
 }
 
 #[test]
@@ -223,6 +258,10 @@ fn gates_of_others_are_waited_for_without_end() {
     case.now = at(100_000);
     let decision = expect(&case, &[], Phase::Placing, "HeldBack");
     assert!(decision.status.message.contains("kueue"), "{}", decision.status.message);
+    // When they are gone, the time for finding a place begins.
+    case.status = decision.status;
+    case.pods[1]["spec"]["schedulingGates"] = json!([]);
+    expect(&case, &["ungate mnist-chief", "ungate mnist-worker-0"], Phase::Placing, "Placing");
 }
 
 #[test]
@@ -232,6 +271,12 @@ fn an_image_that_cannot_be_pulled_is_told_at_once_and_final_after_a_while() {
     case.pods[0]["status"] = json!({"phase": "Pending", "containerStatuses": [container(waiting)]});
     let decision = expect(&case, &[], Phase::Scheduled, "ImagePullBackOff");
     assert!(decision.status.message.contains("no such host"), "{}", decision.status.message);
+    // A deadline for starting that is shorter says the same.
+    case.job.spec.start_deadline_seconds = 20;
+    case.now = at(30);
+    let decision = expect(&case, &BOTH_DELETED, Phase::Failed, "StartDeadline");
+    assert!(decision.status.message.contains("no such host"), "{}", decision.status.message);
+    case.job.spec.start_deadline_seconds = 600;
     case.now = at(60);
     case.job.spec.retries = 3;
     expect(&case, &BOTH_DELETED, Phase::Failed, "ImagePullBackOff");
@@ -248,6 +293,10 @@ fn the_chief_decides_and_stays_for_its_logs() {
     case.status = decision.status;
     case.now = at(3621);
     expect(&case, &["delete mnist-chief", "delete mnist-worker-0", "sweep"], Phase::Succeeded, "Succeeded");
+    // Once is enough.
+    case.pods.clear();
+    case.status.swept = true;
+    expect(&case, &[], Phase::Succeeded, "Succeeded");
 }
 
 #[test]
@@ -329,7 +378,7 @@ fn a_pod_that_is_taken_away_ends_the_attempt_while_the_reason_is_known() {
     };
     let said = "mnist-worker-0 was taken off node-1 (EvictionByEvictionAPI): evicting";
     let mut case = taken(Case::with(Set::Running));
-    let decision = expect(&case, &["delete mnist-chief"], Phase::Failed, "EvictionByEvictionAPI");
+    let decision = expect(&case, &["end mnist-chief"], Phase::Failed, "EvictionByEvictionAPI");
     assert_eq!(decision.status.message, said);
     case.job.spec.retries = 1;
     let decision = expect(&case, &["delete mnist-chief"], Phase::Pending, "Retrying");
@@ -351,6 +400,7 @@ fn another_attempt_is_made_if_the_job_allows_it() {
     case.now = at(21);
     let decision = expect(&case, &["delete mnist-worker-0"], Phase::Pending, "Retrying");
     assert_eq!((decision.status.attempt, decision.status.failures), (1, 1));
+    assert_eq!(decision.status.not_before, Some(Time(at(25))), "five seconds after its end");
     // A manager that knows nothing counts the chiefs that failed.
     case.status = JobStatus::default();
     for pod in &mut case.pods {
@@ -380,6 +430,12 @@ fn a_lost_node_and_a_deleted_pod_end_the_attempt_at_once() {
     case.pods.remove(1);
     let decision = expect(&case, &["end mnist-chief"], Phase::Failed, "PodDeleted");
     assert!(decision.status.message.contains("mnist-worker-0"), "{}", decision.status.message);
+    // Before anything ran nothing has failed: another set is made after a pause.
+    let mut case = Case::with(Set::Bound);
+    case.pods.remove(1);
+    let decision = expect(&case, &["delete mnist-chief"], Phase::Pending, "PodDeleted");
+    assert_eq!((decision.status.failures, decision.status.attempt), (0, 1));
+    assert!(decision.status.not_before.is_some());
 }
 
 #[test]

@@ -5,14 +5,17 @@ use k8s_openapi::jiff::{SignedDuration, Timestamp};
 
 use super::ending::{self, Failure};
 use super::status::{Said, told};
-use super::{Action, Current, Decision, Observed, claim};
+use super::{Action, Current, Decision, Observed, claim, pause};
 use crate::cluster::{OwnPod, PodPhase};
-use crate::job::{Gang, Phase};
+use crate::job::{Gang, JobStatus, Phase};
 
 /// How long the scheduler may take to find a place for a pod that has been promised one.
 pub(super) const PLACE_PATIENCE: SignedDuration = SignedDuration::from_secs(10);
 /// How long an image may fail to come before that is final.
 const IMAGE_PATIENCE: SignedDuration = SignedDuration::from_secs(45);
+/// How long to wait after the first time that a pod got no place; twice as long each time after that.
+const FIRST_PAUSE: f64 = 0.5;
+const LONGEST_PAUSE: f64 = 60.0;
 /// How long a node that did not take a pod is left out.
 const AVOID: SignedDuration = SignedDuration::from_secs(60);
 
@@ -35,6 +38,18 @@ pub(super) fn watch(seen: &Observed<'_>, current: &Current<'_>, gang: &Gang) -> 
         let said = format!("{} is held back by {gate}", pod.name);
         return tell(Phase::Placing, Said::new("HeldBack", said), None);
     }
+    if seen.status.reason == "HeldBack" {
+        // The time that others took does not count: the pods are placed anew.
+        let unbound = current.pods.iter().filter(|pod| !pod.bound && !pod.terminating);
+        let mut decision = tell(
+            Phase::Placing,
+            Said::new("Placing", "the scheduler was let at all pods"),
+            Some(PLACE_PATIENCE),
+        );
+        decision.actions =
+            unbound.map(|pod| Action::Ungate { pod: pod.name.clone(), uid: pod.uid.clone() }).collect();
+        return decision;
+    }
     let unplaced =
         current.pods.iter().find(|pod| !pod.bound && !pod.is_finished() && pod.unschedulable.is_some());
     if let Some(pod) = unplaced.filter(|_| waited >= PLACE_PATIENCE) {
@@ -53,8 +68,14 @@ pub(super) fn watch(seen: &Observed<'_>, current: &Current<'_>, gang: &Gang) -> 
             return ending::fail(seen, current, failure);
         }
         if waited >= start_limit {
-            let said =
-                format!("{} had not started {} s after it was placed", pod.name, start_limit.as_secs());
+            let why = pod.waiting.as_ref().map(|(reason, message)| format!(": {}", plainly(reason, message)));
+            let said = format!(
+                "{} on {} had not started {} s after it was placed{}",
+                pod.name,
+                pod.pinned,
+                start_limit.as_secs(),
+                why.unwrap_or_default()
+            );
             return ending::fail(
                 seen,
                 current,
@@ -90,9 +111,12 @@ fn running(
     decision
 }
 
-fn with_shares(mut status: crate::job::JobStatus, gang: &Gang) -> crate::job::JobStatus {
+fn with_shares(mut status: JobStatus, gang: &Gang) -> JobStatus {
     status.gpus = gang.gpus().to_string();
     status.nodes = gang.nodes();
+    if matches!(status.phase, Phase::Scheduled | Phase::Running) {
+        status.yields = 0;
+    }
     status
 }
 
@@ -102,7 +126,10 @@ fn elsewhere(seen: &Observed<'_>, current: &Current<'_>, pod: &OwnPod) -> Decisi
     let said = format!("{} did not get its place on {}: {why}", pod.name, pod.pinned);
     let mut decision = ending::release(seen, current, Said::new("NotPlaced", said));
     ending::avoid(&mut decision.status, &pod.pinned, until(seen.now), "it did not take a pod");
-    decision.wake = Some(SignedDuration::from_millis(500));
+    let wait = pause(seen, FIRST_PAUSE, LONGEST_PAUSE);
+    decision.status.yields = seen.status.yields.saturating_add(1);
+    decision.status.not_before = seen.now.checked_add(wait).ok().map(Time);
+    decision.wake = Some(wait);
     decision
 }
 

@@ -26,6 +26,8 @@ pub(crate) const ENDED: &str = "ronde.dev/ended";
 pub(crate) const DONE: &str = "done";
 /// How long the job is kept when it has ended, in seconds.
 pub(crate) const TTL: &str = "ronde.dev/ttl";
+/// How many more attempts the job may make after one has failed.
+pub(crate) const RETRIES: &str = "ronde.dev/retries";
 /// Keeps the scheduler off a pod until its set's claim is safe.
 pub(crate) const GATE: &str = "ronde.dev/claim";
 /// The label by which Kueue finds its queue.

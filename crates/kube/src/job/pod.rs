@@ -28,9 +28,10 @@ const FILES: &str = "/run/ronde/files";
 
 /// One pod of a set; an error says what is wrong with the user's template.
 pub(crate) fn pod(job: &Job, gang: &Gang, member: &Member, around: &Surroundings) -> Result<Pod, String> {
-    let upper = made_here(job, gang, member, around);
+    let mut upper = made_here(job, gang, member, around);
     let mut lower = job.spec.template.clone().unwrap_or(json!({}));
     lend_name(&mut lower);
+    pin(&mut lower, &mut upper, &member.node);
     let metadata = lower.get("metadata").cloned().unwrap_or(Value::Null);
     // Of a template only these two are about its pods; a name or an owner of its own would be in the way.
     let lower = json!({
@@ -52,6 +53,33 @@ fn lend_name(template: &mut Value) {
     }
 }
 
+/// Where the terms are of which a node must meet one.
+const TERMS: &str =
+    "/spec/affinity/nodeAffinity/requiredDuringSchedulingIgnoredDuringExecution/nodeSelectorTerms";
+
+/// Pins a pod to its node. Terms are alternatives, so each of the template's gets the pin, and none stands beside it.
+fn pin(lower: &mut Value, upper: &mut Value, node: &str) {
+    let pin = json!({"key": "metadata.name", "operator": "In", "values": [node]});
+    let theirs = lower.pointer_mut(TERMS).map(Value::take);
+    let theirs = theirs.and_then(|terms| terms.as_array().cloned()).unwrap_or_default();
+    // A term that says nothing is met by no node.
+    let said = theirs.into_iter().filter(|term| term.as_object().is_some_and(|term| !term.is_empty()));
+    let mut terms: Vec<Value> = said
+        .map(|mut term| {
+            let mut fields = term["matchFields"].as_array().cloned().unwrap_or_default();
+            fields.push(pin.clone());
+            term["matchFields"] = json!(fields);
+            term
+        })
+        .collect();
+    if terms.is_empty() {
+        terms.push(json!({"matchFields": [pin]}));
+    }
+    upper["spec"]["affinity"] = json!({"nodeAffinity": {
+        "requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": terms},
+    }});
+}
+
 /// Everything that is not the user's.
 fn made_here(job: &Job, gang: &Gang, member: &Member, around: &Surroundings) -> Value {
     let spec = &job.spec;
@@ -66,6 +94,9 @@ fn made_here(job: &Job, gang: &Gang, member: &Member, around: &Surroundings) -> 
     let notes = metadata.annotations.get_or_insert_default();
     notes.insert(names::CLAIM.to_owned(), json!(claim).to_string());
     notes.insert(names::TTL.to_owned(), spec.ttl_seconds_after_finished.to_string());
+    if spec.retries > 0 {
+        notes.insert(names::RETRIES.to_owned(), spec.retries.to_string());
+    }
     let is_root = spec.run_as_user == 0;
     json!({
         "metadata": metadata,
@@ -74,9 +105,6 @@ fn made_here(job: &Job, gang: &Gang, member: &Member, around: &Surroundings) -> 
             "subdomain": names::service(&job.name),
             "restartPolicy": "Never",
             "schedulingGates": [{"name": names::GATE}],
-            "affinity": {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [
-                {"matchFields": [{"key": "metadata.name", "operator": "In", "values": [member.node]}]},
-            ]}}},
             "nodeSelector": (!spec.node_selector.is_empty()).then_some(&spec.node_selector),
             "tolerations": tolerations(spec),
             "serviceAccountName": spec.service_account,

@@ -5,6 +5,7 @@
 //! name of the chief's service is there before any pod is.
 
 use k8s_openapi::api::core::v1::{Service, ServicePort, ServiceSpec};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 
 use super::{Gang, Job, PORT, names};
 
@@ -23,15 +24,25 @@ pub(crate) fn service(job: &Job) -> Service {
     }
 }
 
-/// The service by which a set's agents find their chief.
-pub(crate) fn chief_service(job: &Job, gang: &Gang) -> Service {
+/// The service by which a set's agents find their chief. It belongs to the chief, which has this uid, and goes with it:
+/// every set has another.
+pub(crate) fn chief_service(job: &Job, gang: &Gang, chief: &str) -> Service {
+    let owner = OwnerReference {
+        api_version: "v1".to_owned(),
+        kind: "Pod".to_owned(),
+        name: gang.chief().to_owned(),
+        uid: chief.to_owned(),
+        ..OwnerReference::default()
+    };
+    let mut metadata = job.metadata(names::chief_service(gang.chief(), &job.root.uid));
+    metadata.owner_references = Some(vec![owner]);
     let selector = [
         (names::JOB_UID, job.root.uid.clone()),
         (names::ATTEMPT, gang.attempt.to_string()),
         (names::ROLE, names::Role::Chief.label().to_owned()),
     ];
     Service {
-        metadata: job.metadata(names::chief_service(gang.chief(), &job.root.uid)),
+        metadata,
         spec: Some(ServiceSpec {
             publish_not_ready_addresses: Some(true),
             selector: Some(selector.map(|(name, value)| (name.to_owned(), value)).into()),

@@ -289,7 +289,7 @@ pub struct JobStatus {
     /// How many attempts have failed.
     #[serde(default)]
     pub failures: u32,
-    /// How often a claim was given up because another job's was older.
+    /// How often in a row it had to begin anew: another job was first, a pod got no place, a name was taken.
     #[serde(default)]
     pub yields: u32,
     /// When the next attempt may be made.
@@ -313,6 +313,9 @@ pub struct JobStatus {
     /// The pod that failed first.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub failed_pod: Option<String>,
+    /// Whether what was kept of it after its end has been deleted.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub swept: bool,
     /// The generation of the job that this is about.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub observed_generation: Option<i64>,

@@ -67,7 +67,7 @@ async fn a_claim_is_made_listed_and_let_go_in_one_turn() {
     assert!(turned.trouble.is_none(), "{:?}", turned.trouble);
     assert_eq!((turned.status.phase, scene.fake.asked("PATCH")), (Phase::Placing, 2));
     assert_eq!(scene.fake.names("pods"), ["mnist-chief", "mnist-worker-0"]);
-    assert_eq!(scene.fake.names("services"), ["mnist", "mnist-chief"]);
+    assert_eq!(scene.fake.names("services"), ["mnist", "mnist-chief-uidmni"]);
 }
 
 #[tokio::test]

@@ -115,28 +115,59 @@ fn pods_that_the_scheduler_was_let_at_count_one_by_one_and_never_get_stale() {
     pods[1].spec.as_mut().expect("a spec").scheduling_gates = None;
     let ledger = Ledger::of(&[node("a", 8), node("b", 8)], &pods);
     assert_eq!(free(&ledger, Claims::All), [3, 7]);
-    // Two minutes later the one that is still gated counts no more.
-    let later =
-        ledger.snapshot("2026-01-01T00:02:30Z".parse().expect("a time"), Claims::All).expect("a snapshot");
-    let free: Vec<u32> = later.nodes.iter().map(|node| node.gpus["nvidia.com/gpu"].free).collect();
-    assert_eq!(free, [3, 8]);
+    let later = |pods: &[Pod]| -> Vec<u32> {
+        let ledger = Ledger::of(&[node("a", 8), node("b", 8)], pods);
+        let time = "2026-01-01T00:02:30Z".parse().expect("a time");
+        let snapshot = ledger.snapshot(time, Claims::All).expect("a snapshot");
+        snapshot.nodes.iter().map(|node| node.gpus["nvidia.com/gpu"].free).collect()
+    };
+    // Its manager may come back and let the other go, too; when the first has ended, nobody will.
+    assert_eq!(later(&pods), [3, 7]);
+    pods[1].status.get_or_insert_default().phase = Some("Failed".to_owned());
+    assert_eq!(later(&pods), [8, 8]);
+}
+
+#[test]
+fn what_is_gone_does_not_come_back_and_what_is_new_does_not_go() {
+    let claim = [("a", 5)];
+    let nodes = [node("a", 8)];
+    let old = ours("old", &claim, 0, "2026-01-01T00:00:50Z", 7);
+    let mut ledger = Ledger::of(&nodes, [&old]);
+    // A list is on its way while the watch tells that a pod is gone and another has come.
+    let listed = [old.clone()];
+    ledger.forget_pod(&old);
+    ledger.note_pod(&ours("new", &claim, 0, "2026-01-01T00:00:51Z", 9));
+    ledger.replace_own(&listed, 8);
+    let names: Vec<_> = ledger.own().map(|own| own.job.as_str()).collect();
+    assert_eq!(names, ["new"]);
+    // The answer to a request comes after the watch told of the deletion.
+    ledger.note_pod(&old);
+    assert!(ledger.pods_of("uid-old").is_empty());
+    // What the next list does not have is gone.
+    ledger.replace_own(&[], 10);
+    assert_eq!(ledger.own().count(), 0);
 }
 
 #[test]
 fn only_sets_that_came_first_count_against_a_claim() {
     let nodes = [node("a", 8)];
     let pods = [
-        ours("second", &[("a", 3)], 0, "2026-01-01T00:00:50Z", 20),
-        ours("first", &[("a", 2)], 0, "2026-01-01T00:00:50Z", 10),
+        // Of those that came within the same second the job's uid decides, whatever was written when.
+        ours("second", &[("a", 3)], 0, "2026-01-01T00:00:50Z", 10),
+        ours("first", &[("a", 2)], 0, "2026-01-01T00:00:50Z", 20),
         ours("third", &[("a", 4)], 0, "2026-01-01T00:00:51Z", 5),
     ];
     let ledger = Ledger::of(&nodes, &pods);
     assert_eq!(free(&ledger, Claims::All), [0]);
     for (job, expected) in [("first", 8), ("second", 6), ("third", 3)] {
         let uid = format!("uid-{job}");
-        let ticket = ledger.pods_of(&uid)[0].ticket.clone();
+        let ticket = ledger.pods_of(&uid)[0].ticket();
         let key = GangKey { job_uid: uid, attempt: 0 };
         assert_eq!(free(&ledger, Claims::Before(&ticket, &key)), [expected], "{job}");
+    }
+    for (job, expected) in [("first", 1), ("second", 2), ("third", 3)] {
+        let key = GangKey { job_uid: format!("uid-{job}"), attempt: 0 };
+        assert_eq!(free(&ledger, Claims::Others(&key)), [expected], "{job}");
     }
     assert_eq!(free(&ledger, Claims::Nobody), [8]);
 }

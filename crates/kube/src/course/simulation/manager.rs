@@ -4,7 +4,6 @@ use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
 
 use super::world::{Answer, World};
-use crate::cluster::Ledger;
 use crate::course::{Action, Observed, Setback, answer, decide};
 use crate::job::{Job, JobStatus};
 
@@ -56,7 +55,10 @@ impl Manager {
             return true;
         }
         match world.act(&self.job, &action) {
-            Ok(written) => self.answered.extend(written.map(|pod| (world.written, pod))),
+            Ok(written) => {
+                self.status.swept |= action == Action::Sweep;
+                self.answered.extend(written.map(|pod| (world.written, pod)));
+            }
             Err(Answer::Gone) => {}
             Err(Answer::Busy) => {
                 self.ahead.clear();
@@ -71,13 +73,13 @@ impl Manager {
     }
 
     fn decide(&mut self, world: &mut World) {
-        let mut ledger = Ledger::of(&world.nodes, &world.seen);
+        let mut ledger = world.seen.clone();
         self.answered.retain(|(then, _)| *then > world.seen_until);
         self.answered.iter().for_each(|(_, pod)| ledger.note_pod(pod));
         let listed = std::mem::take(&mut self.listed);
         if listed {
             world.look();
-            ledger.replace_own(&world.seen);
+            ledger.replace_own(world.pods.values(), world.written);
         }
         let seen = Observed {
             job: &self.job,

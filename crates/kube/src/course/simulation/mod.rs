@@ -28,6 +28,15 @@ enum Kills {
     After(usize),
 }
 
+/// What somebody does to the jobs after so many actions of their managers.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Change {
+    Nothing,
+    Deletes(usize),
+    /// Suspends them, and resumes them when their GPUs are free.
+    Suspends(usize),
+}
+
 /// One story.
 #[derive(Clone, Debug)]
 struct Story {
@@ -35,11 +44,20 @@ struct Story {
     jobs: &'static [u32],
     seed: u64,
     kills: Kills,
+    /// Whether every job has two managers that do not know of each other.
+    twins: bool,
     /// Whether managers write their status down.
     writes: bool,
     trouble: Trouble,
     /// Whether chiefs have a container that does not end by itself.
     sidecars: bool,
+    change: Change,
+    /// How many trainings fail, how many retries there are, and how long a training may take.
+    failing: u32,
+    retries: u32,
+    deadline: Option<u32>,
+    /// How it is to end.
+    ends: Phase,
     /// Pods of somebody else's that are there from the beginning.
     strangers: &'static [&'static str],
 }
@@ -51,9 +69,15 @@ impl Default for Story {
             jobs: &[6],
             seed: 1,
             kills: Kills::Never,
+            twins: false,
             writes: false,
             trouble: Trouble::default(),
             sidecars: false,
+            change: Change::Nothing,
+            failing: 0,
+            retries: 0,
+            deadline: None,
+            ends: Phase::Succeeded,
             strangers: &[],
         }
     }
@@ -67,11 +91,15 @@ impl Story {
         let mut world = World::new(self.nodes, self.seed);
         world.trouble = self.trouble;
         world.has_sidecars = self.sidecars;
+        world.failing = self.failing;
         self.strangers.iter().for_each(|name| world.add_stranger(name));
-        let jobs = self.jobs.iter().enumerate();
-        let mut managers: Vec<Manager> = jobs
-            .map(|(index, gpus)| Manager::new(examples::job(&format!("job-{index}"), *gpus), self.writes))
-            .collect();
+        let mut managers: Vec<Manager> = Vec::new();
+        for (index, gpus) in self.jobs.iter().enumerate() {
+            let mut job = examples::job(&format!("job-{index}"), *gpus);
+            job.spec.retries = self.retries;
+            job.spec.deadline_seconds = self.deadline;
+            (0..=usize::from(self.twins)).for_each(|_| managers.push(Manager::new(job.clone(), self.writes)));
+        }
         for _ in 0..400_000 {
             match dice.below(10) {
                 0..=4 => {
@@ -91,17 +119,41 @@ impl Story {
                 7..=8 => world.look(),
                 _ => world.wait(SignedDuration::from_millis(150)),
             }
-            if managers.iter().all(|manager| manager.done) {
+            self.interfere(acts, &world, &mut managers);
+            if managers
+                .iter()
+                .all(|manager| manager.done || manager.job.deleting && world.ours().count() == 0)
+            {
                 break;
             }
         }
-        for manager in &managers {
+        for manager in managers.iter().filter(|manager| !manager.job.deleting) {
             let about = (&manager.job.name, &manager.status.phase, &manager.status.message);
             let pods: Vec<&String> = world.pods.keys().collect();
-            assert_eq!(manager.status.phase, Phase::Succeeded, "{about:?} {pods:?} {self:?}");
+            assert_eq!(manager.status.phase, self.ends, "{about:?} {pods:?} {self:?}");
         }
         self.settle(&mut world, &mut managers, &mut dice);
+        if self.failing > 0 {
+            let attempts = self.retries.min(self.failing) + 1;
+            assert_eq!(world.trainings, attempts, "{self:?}");
+        }
         acts
+    }
+
+    /// Somebody changes the jobs.
+    fn interfere(&self, acts: usize, world: &World, managers: &mut [Manager]) {
+        for manager in managers {
+            match self.change {
+                Change::Deletes(step) => manager.job.deleting = acts >= step,
+                Change::Suspends(step) => {
+                    let is_suspended = manager.status.phase == Phase::Suspended;
+                    let is_free = is_suspended && world.ours().all(|own| own.is_finished());
+                    let is_before = !manager.job.spec.suspend && acts == step;
+                    manager.job.spec.suspend = (manager.job.spec.suspend || is_before) && !is_free;
+                }
+                Change::Nothing => {}
+            }
+        }
     }
 
     /// Lets everything come to rest, and looks at what is left.
@@ -117,7 +169,8 @@ impl Story {
             }
         }
         for own in world.ours() {
-            assert!(own.is_chief && own.is_finished(), "{} is left: {self:?}", own.name);
+            let is_kept = own.is_chief && own.is_finished() && !matches!(self.change, Change::Deletes(_));
+            assert!(is_kept, "{} is left: {self:?}", own.name);
         }
         for name in self.strangers {
             assert!(world.pods.contains_key(*name), "{name} was not to be touched: {self:?}");
@@ -149,14 +202,14 @@ fn a_manager_may_be_killed_again_and_again() {
 
 #[test]
 fn jobs_that_want_the_same_gpus_take_turns() {
-    for seed in 0..40 {
+    for seed in 0..25 {
         Story { seed, jobs: &[6, 7, 4], ..Story::default() }.run();
     }
 }
 
 #[test]
 fn they_do_so_even_if_their_managers_are_killed() {
-    for seed in 100..140 {
+    for seed in 100..120 {
         let (nodes, jobs) = (&[4, 4, 4], &[6, 7, 4, 12, 1]);
         Story { seed, nodes, jobs, kills: Kills::OneIn(12), writes: seed % 2 == 0, ..Story::default() }.run();
     }
@@ -193,5 +246,42 @@ fn a_container_that_never_ends_keeps_no_gpu() {
         let writes = seed % 2 == 0;
         Story { seed, jobs: &[6, 7], sidecars: true, writes, kills: Kills::OneIn(12), ..Story::default() }
             .run();
+    }
+}
+
+#[test]
+fn two_managers_of_one_job_make_one_set_of_pods() {
+    for seed in 0..20 {
+        Story { seed, jobs: &[6, 7], twins: true, ..Story::default() }.run();
+    }
+}
+
+#[test]
+fn a_job_may_be_deleted_or_suspended_after_any_action() {
+    for writes in [false, true] {
+        let story = Story { writes, ..Story::default() };
+        for step in 1..=story.run() {
+            Story { change: Change::Deletes(step), ..story.clone() }.run();
+            Story { change: Change::Suspends(step), ..story.clone() }.run();
+        }
+    }
+}
+
+#[test]
+fn as_many_attempts_are_made_as_the_job_allows_whoever_is_killed() {
+    for seed in 0..12 {
+        let story =
+            Story { seed, kills: Kills::OneIn(15), writes: seed % 2 == 0, failing: 2, ..Story::default() };
+        Story { retries: 2, ..story.clone() }.run();
+        Story { retries: 1, ends: Phase::Failed, sidecars: seed % 3 == 0, ..story }.run();
+    }
+}
+
+#[test]
+fn a_training_that_takes_too_long_ends_for_good_and_keeps_its_logs() {
+    for seed in 0..12 {
+        let (kills, writes) = (Kills::OneIn(15), seed % 2 == 0);
+        let deadline = Some(10);
+        Story { seed, kills, writes, deadline, retries: 3, ends: Phase::Failed, ..Story::default() }.run();
     }
 }

@@ -7,7 +7,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
 use serde_json::json;
 
-use crate::cluster::OwnPod;
+use crate::cluster::{Ledger, OwnPod};
 use crate::course::{Action, Said, Setback, SetbackKind};
 use crate::job::{Job, examples, names, pod};
 
@@ -59,11 +59,14 @@ pub(super) struct World {
     pub(super) trouble: Trouble,
     /// Whether chiefs have a container that does not end by itself.
     pub(super) has_sidecars: bool,
+    /// How many trainings fail before one ends well, and how many have ended.
+    pub(super) failing: u32,
+    pub(super) trainings: u32,
     pub(super) written: u64,
     pub(super) nodes: Vec<Node>,
     pub(super) pods: BTreeMap<String, Pod>,
     /// What managers see, a while behind, and how much had been written then.
-    pub(super) seen: Vec<Pod>,
+    pub(super) seen: Ledger,
     pub(super) seen_until: u64,
     dice: Dice,
 }
@@ -80,14 +83,17 @@ impl World {
             });
             serde_json::from_value(node).expect("a node")
         };
+        let nodes: Vec<Node> = gpus.iter().enumerate().map(node).collect();
         World {
             now: "2026-01-01T00:00:00Z".parse().expect("a time"),
             trouble: Trouble::default(),
             has_sidecars: false,
+            failing: 0,
+            trainings: 0,
             written: 0,
-            nodes: gpus.iter().enumerate().map(node).collect(),
+            seen: Ledger::of(&nodes, []),
+            nodes,
             pods: BTreeMap::new(),
-            seen: Vec::new(),
             seen_until: 0,
             dice: Dice::new(seed + 1000),
         }
@@ -110,9 +116,16 @@ impl World {
         self.pods.insert(pod.metadata.name.clone().unwrap_or_default(), pod);
     }
 
+    fn remove(&mut self, pod: &str) {
+        self.written += 1;
+        self.pods.remove(pod);
+    }
+
     pub(super) fn look(&mut self) {
-        self.seen = self.pods.values().cloned().collect();
-        self.seen_until = self.written;
+        if self.seen_until < self.written {
+            self.seen = Ledger::of(&self.nodes, self.pods.values());
+            self.seen_until = self.written;
+        }
     }
 
     /// A pod as one of ours; none if it is somebody else's.
@@ -162,7 +175,9 @@ impl World {
                     return Err(refused(SetbackKind::Withheld, "QuotaExceeded"));
                 }
                 made.metadata.uid = Some(format!("pod-{}", self.written));
-                let second = Timestamp::from_second(self.now.as_second()).expect("a time");
+                // Of several API servers, each with a clock of its own, any may have been asked.
+                let skew = i64::try_from(self.dice.below(5)).unwrap_or(0) - 2;
+                let second = Timestamp::from_second(self.now.as_second() + skew).expect("a time");
                 made.metadata.creation_timestamp = Some(Time(second));
                 self.write(made);
                 return Ok(self.pods.get(&name).cloned());
@@ -181,7 +196,7 @@ impl World {
                 let Some(found) = self.find(pod, uid) else { return Err(Answer::Gone) };
                 let own = World::own(&found).expect("managers delete nothing but their own");
                 if !own.bound || own.is_finished() {
-                    self.pods.remove(pod);
+                    self.remove(pod);
                 } else if !own.terminating {
                     let mut found = found.clone();
                     found.metadata.deletion_timestamp = Some(Time(self.now));
@@ -198,7 +213,7 @@ impl World {
                 self.write(found);
                 return Ok(self.pods.get(pod).cloned());
             }
-            Action::Support { .. } | Action::WritePlan { .. } | Action::List | Action::Sweep { .. } => {}
+            Action::Support { .. } | Action::WritePlan { .. } | Action::List | Action::Sweep => {}
         }
         Ok(None)
     }
@@ -228,10 +243,13 @@ impl World {
         }
         let mut found = self.pods[&names[dice.below(names.len())]].clone();
         let Some(own) = World::own(&found) else { return };
-        if own.terminating {
+        if dice.one_in(8) {
+            // Anybody may write to a pod at any time.
+            self.write(found);
+        } else if own.terminating {
             let since = found.metadata.deletion_timestamp.as_ref().map_or(self.now, |time| time.0);
             if self.now.duration_since(since).as_secs() >= LINGERING {
-                self.pods.remove(&own.name);
+                self.remove(&own.name);
             }
         } else if !own.bound && !own.gated {
             let free = self.allocatable(&own.pinned) - self.held(&own.pinned, |other| other.bound);
@@ -279,10 +297,15 @@ impl World {
             false => set.iter().any(|other| other.is_chief && other.ended.is_some()) || lasted > 120,
         };
         if is_over && own.ended.is_none() {
-            // Another container of the chief's goes on.
-            let goes_on = own.is_chief && self.has_sidecars;
-            let phase = if goes_on { "Running" } else { "Succeeded" };
-            found.status = Some(self.ended(own, phase, 0));
+            let code = i32::from(own.is_chief && self.trainings < self.failing);
+            self.trainings += u32::from(own.is_chief);
+            let phase = match code {
+                // Another container of the chief's goes on.
+                _ if own.is_chief && self.has_sidecars => "Running",
+                0 => "Succeeded",
+                _ => "Failed",
+            };
+            found.status = Some(self.ended(own, phase, code));
             self.write(found);
         }
     }

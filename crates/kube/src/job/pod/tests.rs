@@ -184,3 +184,27 @@ fn a_template_lies_under_what_is_made_here() {
         super::pod(&job, &gang, &gang.members[0], &examples::surroundings()).expect_err("no template");
     assert!(error.contains("template"), "{error}");
 }
+
+#[test]
+fn every_alternative_of_a_template_is_pinned_too() {
+    let mut job = examples::job("mnist", 6);
+    let zone = json!({"matchExpressions": [{"key": "zone", "operator": "In", "values": ["a"]}]});
+    let named = json!({"matchFields": [{"key": "metadata.name", "operator": "NotIn", "values": ["node-9"]}]});
+    let terms = json!({"nodeSelectorTerms": [zone, named]});
+    job.spec.template = Some(json!({"spec": {"affinity": {
+        "nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": terms},
+        "podAntiAffinity": {},
+    }}}));
+    let pod = &pods(&job)[1];
+    let terms = pod.pointer(TERMS).and_then(Value::as_array).expect("terms");
+    assert_eq!(terms.len(), 2, "{terms:?}");
+    for term in terms {
+        let fields = term["matchFields"].as_array().expect("a pin");
+        assert_eq!(fields.last().expect("a pin")["values"], json!(["node-1"]));
+    }
+    assert_eq!(terms[0]["matchExpressions"], zone["matchExpressions"]);
+    assert!(pod["spec"]["affinity"].get("podAntiAffinity").is_some());
+    let read: Pod = serde_json::from_value(pod.clone()).expect("a pod");
+    let own = crate::cluster::OwnPod::read(&read, read.spec.as_ref().expect("a spec")).expect("ours");
+    assert_eq!(own.pinned, "node-1");
+}
