@@ -15,6 +15,9 @@ use tower::util::MapResponseLayer;
 use crate::Error;
 use crate::error::chain;
 
+/// How long the cluster may take to answer at all.
+const ANSWER: Duration = Duration::from_secs(20);
+
 /// Which cluster, and where in it.
 #[derive(Clone, Debug, Default)]
 pub struct Which {
@@ -29,6 +32,7 @@ pub struct Which {
 pub struct Connection {
     pub(crate) client: Client,
     pub(crate) namespace: String,
+    pub(crate) url: String,
     pub(crate) answers: Arc<Answers>,
 }
 
@@ -74,12 +78,19 @@ pub async fn connect(which: &Which) -> Result<Connection, Error> {
         .map_err(|error| Error::NoCluster { problem: chain(&error), tried: kubeconfig_path() })?
         .with_layer(&counting)
         .build();
-    match client.apiserver_version().await {
-        Ok(_) => Ok(Connection { client, namespace, answers }),
+    let answer = match tokio::time::timeout(ANSWER, client.apiserver_version()).await {
+        Ok(answer) => answer,
+        Err(_) => {
+            let problem = format!("nothing was heard for {} s", ANSWER.as_secs());
+            return Err(Error::Unreachable { url, problem });
+        }
+    };
+    match answer {
+        Ok(_) => Ok(Connection { client, namespace, url, answers }),
         Err(error) => Err(match Error::met("ask for the cluster's version", error) {
             Error::Passing { message, .. } => Error::Unreachable { url, problem: message },
             // A server that answers, if only to say no.
-            Error::Forbidden { .. } => return Ok(Connection { client, namespace, answers }),
+            Error::Forbidden { .. } => return Ok(Connection { client, namespace, url, answers }),
             other => other,
         }),
     }

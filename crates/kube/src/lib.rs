@@ -3,7 +3,8 @@
 //! Inside is what decides, and it is pure: `cluster` counts what is free, `job` says what a job is and makes its objects,
 //! `course` takes what is observed and returns what to do, with the reason. At the rim is what speaks to the API server:
 //! `view.rs` watches, `act.rs` does what was decided, `manager.rs` goes from one to the other. `run.rs` is a job from the
-//! command line, with `progress.rs` and `follow.rs` for what people see; `survey.rs` looks once.
+//! command line, with `progress.rs` and `follow.rs` for what people see, and `remains.rs` for what is left of such jobs;
+//! `survey.rs` looks once.
 //! `controller` looks after `RondeJob`s, in the order of `queue.rs`; `manifests.rs` and `install.rs` bring it into a cluster.
 
 mod act;
@@ -21,6 +22,7 @@ mod manager;
 mod manifests;
 mod progress;
 mod queue;
+mod remains;
 mod run;
 mod survey;
 mod view;

@@ -5,32 +5,37 @@
 //! the job that is there.
 
 use std::io::Write;
+use std::pin::pin;
 use std::time::{Duration, Instant};
 
 use k8s_openapi::api::core::v1::{ConfigMap, Pod};
 use k8s_openapi::jiff::Timestamp;
 use kube::Api;
-use kube::api::{DeleteParams, PostParams};
+use kube::api::PostParams;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::task::JoinHandle;
 
-use crate::act::{Hands, patiently};
+use crate::act::{Hands, in_namespace, patiently};
 use crate::cluster::OwnPod;
-use crate::connect::{Which, connect};
+use crate::connect::{Connection, Which, connect};
 use crate::job::{
     Job, JobStatus, Phase, RondeJobSpec, Root, RootKind, Shipment, Surroundings, names, validate,
 };
 use crate::manager::turn;
 use crate::progress::{Progress, gpus, span};
 use crate::view::View;
-use crate::{Error, follow};
+use crate::{Error, follow, remains};
 
 /// The key of the root config map under which the job is described.
 const SPEC: &str = "job.json";
 /// How long to look at the cluster at most before looking again.
 const LOOK: Duration = Duration::from_secs(30);
 /// How long pods may take to end before the last line is said all the same.
-const FAREWELL: Duration = Duration::from_secs(10);
+const FAREWELL: Duration = Duration::from_secs(15);
+/// How long a cluster that answers may take to list its nodes and pods.
+const READY: Duration = Duration::from_secs(60);
+/// How long another's object may have a name that the job needs: one of an earlier job goes within a moment.
+const NAME_PATIENCE: Duration = Duration::from_secs(60);
 
 /// What `ronde kube run` was asked for.
 #[derive(Clone, Debug)]
@@ -57,18 +62,31 @@ pub struct Order {
 pub async fn run(order: Order) -> Result<u8, Error> {
     validate(&order.name, &order.spec).map_err(Error::Invalid)?;
     let mut signals = Signals::listen()?;
-    let connection = connect(&order.which).await?;
-    let hands = Hands::new(connection.client.clone(), order.around.clone());
-    let mut view = View::open(&connection.client);
-    view.ready().await?;
+    let opened = tokio::select! {
+        opened = open(&order) => opened?,
+        // Nothing has been made yet.
+        number = signals.next() => return Ok(told_by(number)),
+    };
+    let (connection, hands, view) = opened;
     for line in crate::error::remarks(&view.ledger()) {
         say(order.quiet, &format!("note: {line}"));
     }
-    clear_away(&hands, &view, &connection.namespace).await;
-    let job = root(&order, &connection.namespace, &hands).await?;
-    if let Some(shipment) = &order.shipment {
-        hands.make(&job, "send the files", &shipment.config_map(&job)).await?;
-    }
+    let (job, is_new) = {
+        let mut making = pin!(root(&order, &connection.namespace, &hands));
+        tokio::select! {
+            made = &mut making => made?,
+            number = signals.next() => {
+                // The request may be on its way, so what comes of it is waited for and taken back.
+                tokio::select! {
+                    made = making => if let Ok((job, true)) = made {
+                        let _ = hands.sweep(&job.name, &job.namespace, &job.root).await;
+                    },
+                    _ = signals.next() => {}
+                }
+                return Ok(told_by(number));
+            }
+        }
+    };
     let mut session = Session {
         pods: hands.namespaced(&job),
         job,
@@ -78,15 +96,39 @@ pub async fn run(order: Order) -> Result<u8, Error> {
         progress: Progress::default(),
         started: Instant::now(),
         following: None,
+        trouble: String::new(),
+        blocked: None,
         order,
     };
-    let status = session.manage(&mut signals).await;
+    let status = match session.send_files(&mut signals).await {
+        Ok(None) => session.manage(&mut signals).await,
+        Ok(Some(code)) => Ok(code),
+        // A job that was there before is left as it was found.
+        Err(error) if !is_new => return Err(error),
+        Err(error) => Err(error),
+    };
     if let Err(error) = &status
         && !matches!(error, Error::Gone { .. })
     {
         session.abandon().await;
     }
     status
+}
+
+/// Connects, and learns what there is.
+async fn open(order: &Order) -> Result<(Connection, Hands, View), Error> {
+    let connection = connect(&order.which).await?;
+    let hands = Hands::new(connection.client.clone(), order.around.clone());
+    let mut view = View::open(&connection.client);
+    match tokio::time::timeout(READY, view.ready()).await {
+        Ok(ready) => ready?,
+        Err(_) => {
+            let problem = format!("its nodes and pods could not be listed within {} s", READY.as_secs());
+            return Err(Error::Unreachable { url: connection.url, problem });
+        }
+    }
+    remains::clear_away(&hands, &view, Some(&connection.namespace)).await;
+    Ok((connection, hands, view))
 }
 
 struct Session {
@@ -100,9 +142,23 @@ struct Session {
     started: Instant,
     /// The chief whose output is shown, and the task that does.
     following: Option<(String, JoinHandle<()>)>,
+    /// What was said last of requests that did not work.
+    trouble: String,
+    /// Since when a name that the job needs has been another's.
+    blocked: Option<Instant>,
 }
 
 impl Session {
+    /// Sends the files that go with the job; a status to exit with if a signal came in between.
+    async fn send_files(&mut self, signals: &mut Signals) -> Result<Option<u8>, Error> {
+        let Some(shipment) = &self.order.shipment else { return Ok(None) };
+        let map = shipment.config_map(&self.job);
+        tokio::select! {
+            sent = self.hands.make(&self.job, "send the files", &map) => sent.map(|_| None),
+            number = signals.next() => self.interrupted(number, signals).await.map(Some),
+        }
+    }
+
     async fn manage(&mut self, signals: &mut Signals) -> Result<u8, Error> {
         loop {
             self.view.check()?;
@@ -111,11 +167,15 @@ impl Session {
                 number = signals.next() => return self.interrupted(number, signals).await,
             };
             self.status = turned.status;
+            // The error will say it.
+            if let Some(error) = self.hopeless() {
+                return Err(error);
+            }
             self.show();
             match turned.trouble {
                 None if self.status.phase.is_final() => return self.end(signals).await,
-                None => {}
-                Some(error) if error.is_passing() => say(self.order.quiet, &format!("{error}; trying again")),
+                None => self.trouble.clear(),
+                Some(error) if error.is_passing() => self.say_trouble(&error),
                 // The training has ended; that something is left behind does not change how.
                 Some(error) if self.status.phase.is_final() => {
                     say(false, &format!("warning: {error}"));
@@ -124,15 +184,30 @@ impl Session {
                 Some(error @ (Error::Forbidden { .. } | Error::Unauthorized { .. })) => return Err(error),
                 Some(_) => {}
             }
-            if matches!(self.status.reason.as_str(), "NeverEnough" | "Invalid") && !self.order.wait {
-                return Err(Error::Never(self.status.message.clone()));
-            }
             let wake = turned.wake.map_or(LOOK, |wake| wake.clamp(Duration::from_millis(20), LOOK));
             tokio::select! {
                 () = self.view.changed() => {}
                 () = tokio::time::sleep(wake) => {}
                 number = signals.next() => return self.interrupted(number, signals).await,
             }
+        }
+    }
+
+    /// Why there is no point in waiting, if there is none.
+    fn hopeless(&mut self) -> Option<Error> {
+        let is_blocked = self.status.reason == "NameTaken";
+        self.blocked = self.blocked.filter(|_| is_blocked).or_else(|| is_blocked.then(Instant::now));
+        let is_never = matches!(self.status.reason.as_str(), "NeverEnough" | "Invalid") && !self.order.wait;
+        let is_taken = self.blocked.is_some_and(|since| since.elapsed() > NAME_PATIENCE);
+        (is_never || is_taken).then(|| Error::Never(self.status.message.clone()))
+    }
+
+    /// Says what does not work at the moment, once.
+    fn say_trouble(&mut self, error: &Error) {
+        let line = format!("{error}; trying again");
+        if line != self.trouble {
+            say(self.order.quiet, &line);
+            self.trouble = line;
         }
     }
 
@@ -156,11 +231,12 @@ impl Session {
 
     /// All is over: the rest of the output, the GPUs, the last word.
     async fn end(&mut self, signals: &mut Signals) -> Result<u8, Error> {
+        let following = self.following.take();
         let free = async {
-            if let Some((_, task)) = self.following.take() {
+            if let Some((_, task)) = following {
                 let _ = tokio::time::timeout(FAREWELL, task).await;
             }
-            self.are_free().await
+            self.free().await
         };
         let are_free = tokio::select! {
             are_free = free => are_free,
@@ -169,58 +245,99 @@ impl Session {
         let took = span(self.started.elapsed());
         let count = gpus(&self.status.gpus);
         let freed = if are_free { format!("{count} free again") } else { format!("{count} are being freed") };
-        let kept = span(Duration::from_secs(u64::from(self.job.spec.ttl_seconds_after_finished)));
-        let namespace = match self.job.namespace.as_str() {
-            "default" => String::new(),
-            namespace => format!(" -n {namespace}"),
+        let chief = names::pod(&self.job.name, self.status.attempt, crate::job::Role::Chief, 0);
+        let failed = self.status.failed_pod.clone();
+        let shown = failed.iter().chain([&chief]).find(|pod| self.has_logs(pod));
+        let logs = match shown {
+            Some(pod) => self.logs(pod),
+            None => {
+                // Whoever comes later would not know of it any more.
+                if let Err(error) =
+                    self.hands.sweep(&self.job.name, &self.job.namespace, &self.job.root).await
+                {
+                    say(false, &format!("warning: {error}"));
+                }
+                "nothing of it is kept".to_owned()
+            }
         };
-        let logs = |pod: &str| format!("kubectl logs {pod}{namespace} (kept {kept})");
         if self.status.phase == Phase::Succeeded {
-            let chief = names::pod(&self.job.name, self.status.attempt, crate::job::Role::Chief, 0);
-            say(self.order.quiet, &format!("done in {took} · {freed} · {}", logs(&chief)));
+            say(self.order.quiet, &format!("done in {took} · {freed} · {logs}"));
             return Ok(0);
         }
         let mut text = format!("error: {}\n", self.status.message);
-        if let Some(pod) = &self.status.failed_pod {
-            let is_shown = pod.contains("-chief");
-            let last = if is_shown { Vec::new() } else { follow::tail(&self.pods, pod, 20).await };
+        if let Some(pod) = failed.filter(|pod| *pod != chief && self.has_logs(pod)) {
+            let last = follow::tail(&self.pods, &pod, 20).await;
             if !last.is_empty() {
                 text.push_str(&format!("  last output of {pod}:\n"));
                 last.iter().for_each(|line| text.push_str(&format!("    {line}\n")));
             }
-            text.push_str(&format!("failed after {took} · {freed} · {}\n", logs(pod)));
         }
+        text.push_str(&format!("failed after {took} · {freed} · {logs}\n"));
         let _ = std::io::stderr().write_all(text.as_bytes());
         let code = self.status.exit_code.unwrap_or(1);
         Ok(u8::try_from(code).ok().filter(|code| *code > 0).unwrap_or(1))
     }
 
-    /// Waits until no pod of the job holds a GPU; not for ever. Those on nodes that do not answer are not waited for.
-    async fn are_free(&mut self) -> bool {
-        let uid = self.job.root.uid.clone();
-        let is_held = |view: &View| {
-            let ledger = view.ledger();
-            let pods = ledger.pods_of(&uid);
-            pods.iter().any(|pod| pod.bound && !pod.is_finished() && ledger.is_ready(&pod.pinned))
+    /// Whether a pod has output, and stays.
+    fn has_logs(&self, pod: &str) -> bool {
+        if self.status.swept {
+            return false;
+        }
+        let ledger = self.view.ledger();
+        let mut pods = ledger.pods_of(&self.job.root.uid).into_iter();
+        pods.any(|own| own.name == pod && own.started.is_some() && !own.terminating)
+    }
+
+    /// How to see a pod's output, and for how long.
+    fn logs(&self, pod: &str) -> String {
+        let kept = span(Duration::from_secs(u64::from(self.job.spec.ttl_seconds_after_finished)));
+        let namespace = match self.job.namespace.as_str() {
+            "default" => String::new(),
+            namespace => format!(" -n {namespace}"),
         };
-        let waiting = async {
-            while is_held(&self.view) {
-                self.view.changed().await;
+        format!("kubectl logs {pod}{namespace} (kept {kept})")
+    }
+
+    /// Sees to it that no pod of the job holds a GPU; not for ever.
+    async fn free(&mut self) -> bool {
+        let freeing = async {
+            while self.is_held() {
+                let said = async |_: &JobStatus| Ok(());
+                let turned =
+                    turn(&self.job, self.status.clone(), Ok(()), &self.hands, &self.view, said).await;
+                self.status = turned.status;
+                let wake = turned.wake.unwrap_or(LOOK);
+                tokio::select! {
+                    () = self.view.changed() => {}
+                    () = tokio::time::sleep(wake) => {}
+                }
             }
         };
-        tokio::time::timeout(FAREWELL, waiting).await.is_ok()
+        tokio::time::timeout(FAREWELL, freeing).await.is_ok()
+    }
+
+    /// Whether a pod of the job holds a GPU. Those on nodes that do not answer are not waited for.
+    fn is_held(&self) -> bool {
+        let ledger = self.view.ledger();
+        let pods = ledger.pods_of(&self.job.root.uid);
+        pods.iter().any(|pod| pod.bound && !pod.is_finished() && ledger.is_ready(&pod.pinned))
     }
 
     /// Ctrl-C deletes the job; another one leaves at once, and the pods end by themselves.
     async fn interrupted(&mut self, number: i32, signals: &mut Signals) -> Result<u8, Error> {
         say(self.order.quiet, &format!("deleting job {} (once more to leave at once)", self.job.name));
-        let status = u8::try_from(128 + number).unwrap_or(130);
+        let status = told_by(number);
         tokio::select! {
             () = self.abandon() => {}
             _ = signals.next() => return Ok(status),
         }
+        let freeing = async {
+            while self.is_held() {
+                self.view.changed().await;
+            }
+        };
         let are_free = tokio::select! {
-            are_free = self.are_free() => are_free,
+            are_free = tokio::time::timeout(FAREWELL, freeing) => are_free.is_ok(),
             _ = signals.next() => return Ok(status),
         };
         let count = gpus(&self.status.gpus);
@@ -231,19 +348,27 @@ impl Session {
 
     /// Deletes everything.
     async fn abandon(&self) {
-        let names: Vec<String> =
-            self.view.ledger().pods_of(&self.job.root.uid).iter().map(|pod| pod.name.clone()).collect();
-        for name in names {
-            let _ = self.pods.delete(&name, &DeleteParams::default()).await;
-        }
-        if let Err(error) = self.hands.sweep(&self.job.name, &self.job.namespace, &self.job.root).await {
+        let pods: Vec<(String, String)> = {
+            let ledger = self.view.ledger();
+            let pods = ledger.pods_of(&self.job.root.uid).into_iter();
+            pods.map(|pod| (pod.name.clone(), pod.uid.clone())).collect()
+        };
+        let job = &self.job;
+        let deleted = self.hands.delete_pods(&job.namespace, &pods).await;
+        let swept = self.hands.sweep(&job.name, &job.namespace, &job.root).await;
+        if let Err(error) = deleted.and(swept) {
             say(false, &format!("warning: {error}"));
         }
     }
 }
 
-/// The object that owns all others: this pod, or a config map that is made now or was made before.
-async fn root(order: &Order, namespace: &str, hands: &Hands) -> Result<Job, Error> {
+/// The status to exit with after a signal.
+fn told_by(number: i32) -> u8 {
+    u8::try_from(128 + number).unwrap_or(130)
+}
+
+/// The object that owns all others: this pod, or a config map; and whether that was made now, and not before.
+async fn root(order: &Order, namespace: &str, hands: &Hands) -> Result<(Job, bool), Error> {
     let job = |kind, name: &str, uid: &str, created: Timestamp| Job {
         name: order.name.clone(),
         namespace: namespace.to_owned(),
@@ -254,7 +379,7 @@ async fn root(order: &Order, namespace: &str, hands: &Hands) -> Result<Job, Erro
         spec: order.spec.clone(),
     };
     if let Some((name, uid)) = &order.own_pod {
-        return Ok(job(RootKind::Pod, name, uid, Timestamp::now()));
+        return Ok((job(RootKind::Pod, name, uid, Timestamp::now()), true));
     }
     let maps: Api<ConfigMap> = Api::namespaced(hands.client.clone(), namespace);
     let text = serde_json::to_string_pretty(&order.spec).unwrap_or_default();
@@ -273,7 +398,8 @@ async fn root(order: &Order, namespace: &str, hands: &Hands) -> Result<Job, Erro
     };
     let create = PostParams::default();
     let made = patiently("create the job", || maps.create(&create, &map)).await;
-    let found = match made {
+    let is_new = made.is_ok();
+    let found = match in_namespace(namespace, made) {
         Ok(made) => made,
         Err(Error::Exists { .. }) => {
             let found = patiently("read the job", || maps.get(&order.name)).await?;
@@ -288,32 +414,7 @@ async fn root(order: &Order, namespace: &str, hands: &Hands) -> Result<Job, Erro
         Err(error) => return Err(error),
     };
     let created = found.metadata.creation_timestamp.map_or_else(Timestamp::now, |time| time.0);
-    Ok(job(RootKind::ConfigMap, &order.name, &found.metadata.uid.unwrap_or_default(), created))
-}
-
-/// Jobs of this namespace that nobody looks after any more and whose time is over.
-async fn clear_away(hands: &Hands, view: &View, namespace: &str) {
-    let over: Vec<String> = expired(view, Timestamp::now())
-        .into_iter()
-        .filter_map(|(place, name)| (place == namespace).then_some(name))
-        .collect();
-    let maps: Api<ConfigMap> = Api::namespaced(hands.client.clone(), namespace);
-    for name in over {
-        // Whoever comes next will try again.
-        let _ = maps.delete(&name, &DeleteParams::background()).await;
-    }
-}
-
-/// Finished jobs of `ronde kube run` that were kept long enough: namespace and name.
-pub(crate) fn expired(view: &View, now: Timestamp) -> Vec<(String, String)> {
-    let ledger = view.ledger();
-    let chiefs = ledger.own().filter(|pod| pod.is_chief && pod.root == RootKind::ConfigMap.label());
-    let over = chiefs.filter(|pod| {
-        let ended = pod.ended.as_ref().and_then(|ended| ended.at).filter(|_| pod.is_finished());
-        let kept = ended.map(|ended| now.duration_since(ended).as_secs());
-        kept.zip(pod.ttl).is_some_and(|(kept, ttl)| kept > i64::from(ttl))
-    });
-    over.map(|pod| (pod.namespace.clone(), pod.job.clone())).collect()
+    Ok((job(RootKind::ConfigMap, &order.name, &found.metadata.uid.unwrap_or_default(), created), is_new))
 }
 
 /// The signals that end a job.

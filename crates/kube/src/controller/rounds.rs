@@ -14,9 +14,8 @@ use std::time::{Duration, Instant};
 
 use futures::future::{FutureExt, LocalBoxFuture};
 use futures::stream::{FuturesUnordered, StreamExt};
-use k8s_openapi::api::core::v1::ConfigMap;
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
-use kube::api::{DeleteParams, DynamicObject, Patch, PatchParams};
+use kube::api::{DynamicObject, Patch, PatchParams};
 use kube::{Api, CustomResourceExt};
 use serde_json::json;
 
@@ -28,7 +27,7 @@ use crate::job::{Job, JobStatus, Phase, RondeJob};
 use crate::manager::{Turn, turn};
 use crate::queue::{Queue, Waiting, sort};
 use crate::view::View;
-use crate::{Error, run};
+use crate::{Error, remains};
 
 /// Rounds come no closer than this, nor closer than the last one took.
 const REST: Duration = Duration::from_millis(50);
@@ -283,11 +282,7 @@ impl Rounds<'_> {
 
     /// Jobs of `ronde kube run` that were left behind and whose time is over.
     async fn clear_away(&self) -> Option<(String, Turn)> {
-        for (namespace, name) in run::expired(self.view, Timestamp::now()) {
-            let maps: Api<ConfigMap> = Api::namespaced(self.hands.client.clone(), &namespace);
-            // Whoever comes next will try again.
-            let _ = maps.delete(&name, &DeleteParams::background()).await;
-        }
+        remains::clear_away(self.hands, self.view, None).await;
         None
     }
 

@@ -1,0 +1,99 @@
+"""What becomes of pods, names and logs when a job does not go as it should. Needs root.
+
+Whatever happens: a reason is said, all GPUs are free afterwards, and what is kept is what the last line says.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from deployed import TRAINING_IMAGE, deployed_images
+from pods import log, pod, shell_pod
+from testbed import SHELL_IMAGE, Cluster, wait_for
+
+from test_training import ALL_FREE, await_nothing_left, await_only_pods, ronde_kube
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[Cluster]:
+    with Cluster([5, 3, 2], images=[deployed_images()]) as cluster:
+        yield cluster
+
+
+@pytest.fixture(autouse=True)
+def everything_is_given_back(cluster: Cluster) -> Iterator[None]:
+    yield
+    wait_for("all GPUs to be free", lambda: cluster.free_gpus() == ALL_FREE)
+
+
+def run(cluster: Cluster, name: str, script: str, *words: object) -> subprocess.CompletedProcess[str]:
+    """Run a line of shell as each of six ranks."""
+    options = ["--gpus", 6, "--image", TRAINING_IMAGE, "--name", name, *words]
+    return ronde_kube(cluster, "run", *options, "--", "sh", "-c", script)
+
+
+def delete(cluster: Cluster, name: str) -> None:
+    """Delete a job, and wait until nothing is left of it."""
+    cluster.kubectl("delete", "configmap", name)
+    await_nothing_left(cluster)
+
+
+def test_a_container_that_does_not_end_keeps_no_gpu_and_takes_no_logs_along(cluster: Cluster, tmp_path: Path) -> None:
+    template = tmp_path / "template.json"
+    logger = {"name": "logger", "image": SHELL_IMAGE, "command": ["sleep", "3600"]}
+    template.write_text(json.dumps({"spec": {"containers": [{"name": "train"}, logger]}}))
+    ended = run(cluster, "beside", "echo trained", "--template", template)
+    assert ended.returncode == 0, ended.stderr
+    assert "kubectl logs beside-chief (kept 1 h)" in ended.stderr
+    await_only_pods(cluster, "beside-chief")
+    wait_for("the pod to end", lambda: pod(cluster, "beside-chief")["status"]["phase"] == "Failed")
+    statuses = pod(cluster, "beside-chief")["status"]["containerStatuses"]
+    (code,) = [one["state"]["terminated"]["exitCode"] for one in statuses if one["name"] == "train"]
+    assert code == 0
+    assert "trained" in cluster.kubectl("logs", "beside-chief", "--container=train")
+    # To another manager it has ended well, too.
+    again = run(cluster, "beside", "echo trained", "--template", template)
+    assert again.returncode == 0, again.stderr
+    delete(cluster, "beside")
+
+
+def test_output_stays_after_a_deadline(cluster: Cluster) -> None:
+    ended = run(cluster, "slow", "echo begun; exec sleep 600", "--deadline", 4)
+    assert ended.returncode == 1
+    assert "took longer than its deadline of 4 s" in ended.stderr
+    assert "kubectl logs slow-chief (kept 1 h)" in ended.stderr
+    await_only_pods(cluster, "slow-chief")
+    assert "begun" in log(cluster, "slow-chief")
+    delete(cluster, "slow")
+
+
+def test_names_of_others_are_told_left_alone_and_gone_around(cluster: Cluster) -> None:
+    cluster.apply(shell_pod("taken-chief", "sleep 3600"))
+    ended = run(cluster, "taken", "echo trained")
+    assert ended.returncode == 0, ended.stderr
+    assert "kubectl delete pod taken-chief -n default" in ended.stderr
+    assert "kubectl logs taken-chief-r1 (kept 1 h)" in ended.stderr
+    await_only_pods(cluster, "taken-chief", "taken-chief-r1")
+    cluster.kubectl("delete", "pod", "taken-chief")
+    delete(cluster, "taken")
+
+
+def test_nothing_is_kept_of_a_job_that_never_ran(cluster: Cluster) -> None:
+    ended = ronde_kube(cluster, "run", "--gpus", 6, "--image", "!", "--name", "never", "--", "true")
+    assert ended.returncode == 1
+    assert "never-chief on node-3 cannot start: its image's name is not valid" in ended.stderr
+    assert "nothing of it is kept" in ended.stderr
+    assert "kubectl logs" not in ended.stderr
+    await_nothing_left(cluster)
+
+
+def test_what_can_never_be_is_said_once(cluster: Cluster) -> None:
+    ended = ronde_kube(cluster, "run", "--gpus", 11, "--image", TRAINING_IMAGE, "--name", "many", "--", "true")
+    assert ended.returncode == 1
+    (line,) = [line for line in ended.stderr.splitlines() if "11" in line]
+    assert line.startswith("error: "), ended.stderr
+    await_nothing_left(cluster)
