@@ -135,7 +135,7 @@ async fn gone(
     loop {
         let found = patiently("list pods", || pods.list_metadata(meant)).await?;
         let left: BTreeSet<String> =
-            found.items.iter().map(|pod| about(pod)).map(|(place, name)| format!("{place}/{name}")).collect();
+            found.items.iter().map(about).map(|(place, name)| format!("{place}/{name}")).collect();
         if left.is_empty() {
             return Ok(());
         }
