@@ -95,7 +95,7 @@ impl Jobs {
     }
 
     /// Takes note of a job; whether it is another than before.
-    fn note(&self, uid: String, new: Arc<Listed>) -> bool {
+    pub(super) fn note(&self, uid: String, new: Arc<Listed>) -> bool {
         let mut all = self.lock();
         let asked = |listed: &Listed| (listed.job.generation, listed.job.deleting);
         if all.get(&uid).is_some_and(|known| asked(known) == asked(&new) && new.job.generation.is_some()) {

@@ -353,3 +353,67 @@ async fn write(hands: &Hands, job: &Job, status: &JobStatus) -> Result<(), Error
         Err(error) => Err(error),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use http::Method;
+    use k8s_openapi::api::core::v1::Node;
+
+    use super::*;
+    use crate::cluster::Ledger;
+    use crate::fake::Fake;
+    use crate::job::examples;
+
+    fn nodes() -> Vec<Node> {
+        let node = |(name, gpus): (&str, &str)| {
+            let node = json!({
+                "metadata": {"name": name},
+                "status": {
+                    "allocatable": {"nvidia.com/gpu": gpus, "cpu": "64", "memory": "64Gi", "pods": "110"},
+                    "conditions": [{"type": "Ready", "status": "True"}],
+                },
+            });
+            serde_json::from_value(node).expect("a node")
+        };
+        [("node-1", "5"), ("node-2", "2")].map(node).to_vec()
+    }
+
+    #[tokio::test]
+    async fn jobs_start_beside_each_other_on_gpus_of_their_own() {
+        let fake = Fake::default();
+        fake.refuse((Method::POST, "/events", 403, "Forbidden", "events are not kept here"));
+        let hands = Hands::new(fake.client(), examples::surroundings());
+        let view = View::still(Ledger::of(&nodes(), []));
+        let (jobs, figures, warnings) = (Jobs::default(), Figures::default(), Warnings::default());
+        for name in ["a", "b", "c", "d", "e"] {
+            let job = examples::job(name, 2);
+            let status = JobStatus::default();
+            jobs.note(job.root.uid.clone(), Arc::new(Listed { job, status }));
+        }
+        let rounds = Rounds {
+            jobs: &jobs,
+            hands: &hands,
+            view: &view,
+            figures: &figures,
+            warnings: &warnings,
+            hold_after: SignedDuration::from_secs(300),
+        };
+        let (mut memories, mut under_way) = (HashMap::new(), FuturesUnordered::new());
+        rounds.round(&mut memories, &mut under_way);
+        // Nothing has been answered yet, and all of it is decided.
+        assert_eq!((fake.asked(""), under_way.len()), (0, 5));
+        assert_eq!(view.ledger().gpus(Timestamp::now())["nvidia.com/gpu"], (7, 1));
+        // A job whose turn has not ended has no other.
+        rounds.round(&mut memories, &mut under_way);
+        assert_eq!(under_way.len(), 5);
+        while let Some(ended) = under_way.next().await {
+            rounds.note(&mut memories, ended);
+        }
+        let phase = |name: &str| memories[&format!("uid-{name}")].status.phase;
+        assert_eq!(["a", "b", "c"].map(phase), [Phase::Placing; 3]);
+        assert_eq!(["d", "e"].map(phase), [Phase::Pending; 2]);
+        assert!(memories.values().all(|memory| memory.status.yields == 0));
+        assert_eq!(fake.names("pods"), ["a-chief", "b-chief", "c-chief"]);
+        assert_eq!(view.ledger().gpus(Timestamp::now())["nvidia.com/gpu"], (7, 1));
+    }
+}
