@@ -25,9 +25,12 @@ const ACTS: Duration = Duration::from_secs(10);
 /// How often it is renewed, and how often others look whether it has run out.
 const RENEW: Duration = Duration::from_secs(3);
 const RETRY: Duration = Duration::from_secs(2);
+/// How soon a renewal that failed is tried again.
+const AGAIN: Duration = Duration::from_millis(300);
 /// How long a request may take.
 const PATIENCE: Duration = Duration::from_secs(3);
 
+#[derive(Clone)]
 pub(super) struct Lease {
     leases: Api<LeaseObject>,
     identity: String,
@@ -70,23 +73,23 @@ impl Lease {
     }
 
     /// Renews it until that is not possible any more; returns why, before anybody else can have taken it.
-    pub(super) async fn keep(&self, since: Instant) -> Error {
-        let mut renewed = since;
+    pub(super) async fn keep(self, since: Instant) -> Error {
+        let (mut renewed, mut pause) = (since, RENEW);
         let mut trouble = "the API server does not answer".to_owned();
         loop {
             let end = renewed + ACTS;
             let renewing = async {
-                tokio::time::sleep(RENEW).await;
+                tokio::time::sleep(pause).await;
                 let began = Instant::now();
                 self.try_once(None).await.map(|tried| (began, tried))
             };
             match tokio::time::timeout_at(end, renewing).await {
-                Ok(Ok((began, Tried::Ours))) => renewed = began,
+                Ok(Ok((began, Tried::Ours))) => (renewed, pause) = (began, RENEW),
                 Ok(Ok((_, Tried::Others(held)))) => {
                     let holder = held.holder_identity.unwrap_or_default();
                     return lost(&format!("{holder} has taken over"));
                 }
-                Ok(Err(error)) => trouble = error.to_string(),
+                Ok(Err(error)) => (trouble, pause) = (error.to_string(), AGAIN),
                 Err(_) => return lost(&format!("the lease could not be renewed: {trouble}")),
             }
         }
@@ -179,7 +182,8 @@ fn may_take(held: &LeaseSpec, identity: &str, watched: Option<&Watched>, now: In
     holder.is_empty() || holder == identity || has_run_out
 }
 
-fn lost(why: &str) -> Error {
+/// Why this manager does not act any more.
+pub(super) fn lost(why: &str) -> Error {
     Error::Passing { doing: "go on".to_owned(), message: why.to_owned() }
 }
 
@@ -226,6 +230,6 @@ mod tests {
     fn whoever_holds_it_stops_before_another_may_begin() {
         // The last request of the one that stops may take as long as this and is still over in time.
         assert!(ACTS + PATIENCE < Duration::from_secs(HOLDS as u64));
-        assert!(RENEW + PATIENCE + PATIENCE < ACTS, "one failure alone is no reason to stop");
+        assert!(RENEW + PATIENCE + AGAIN + PATIENCE < ACTS, "one failure alone is no reason to stop");
     }
 }

@@ -21,6 +21,7 @@ use std::time::Duration;
 use k8s_openapi::jiff::SignedDuration;
 use kube::Client;
 use tokio::signal::unix::{SignalKind, signal};
+use tokio::task::JoinSet;
 
 use crate::Error;
 use crate::act::Hands;
@@ -58,10 +59,16 @@ pub async fn control(controller: Controller) -> Result<(), Error> {
     let work = async {
         let since = lease.take().await?;
         figures.leads(true);
+        // A task of its own, which planning for many jobs does not hold up. It ends with the set that it is in.
+        let mut keeping = JoinSet::new();
+        keeping.spawn(lease.clone().keep(since));
         tokio::select! {
             // First of all, so that one that slept does nothing more when it wakes up.
             biased;
-            lost = lease.keep(since) => Err(lost),
+            kept = keeping.join_next() => Err(match kept {
+                Some(Ok(lost)) => lost,
+                _ => lease::lost("the lease is not renewed any more"),
+            }),
             ended = look_after(&controller, &connection.client, &figures) => ended,
         }
     };
@@ -89,7 +96,7 @@ async fn look_after(controller: &Controller, client: &Client, figures: &Figures)
     };
     tokio::select! {
         error = jobs.watch(client.clone()) => Err(error),
-        () = rounds.run() => Ok(()),
+        error = rounds.run() => Err(error),
     }
 }
 

@@ -87,14 +87,17 @@ struct Looked {
 type UnderWay<'a> = FuturesUnordered<LocalBoxFuture<'a, Option<(String, Turn)>>>;
 
 impl Rounds<'_> {
-    /// Goes on for ever.
-    pub(super) async fn run(&self) {
+    /// Goes on until the cluster cannot be watched any more; returns why.
+    pub(super) async fn run(&self) -> Error {
         let mut memories: HashMap<String, Memory> = HashMap::new();
         let mut under_way: UnderWay<'_> = FuturesUnordered::new();
         let mut changes = self.view.changes();
         let (mut cleared, mut counted): (Option<Instant>, Option<Instant>) = (None, None);
         loop {
             let began = Instant::now();
+            if let Err(error) = self.view.check() {
+                return error;
+            }
             let wake = self.round(&mut memories, &mut under_way);
             if cleared.is_none_or(|cleared| cleared.elapsed() >= LOOK) {
                 cleared = Some(began);
