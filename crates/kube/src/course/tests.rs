@@ -301,6 +301,10 @@ fn the_chief_decides_and_stays_for_its_logs() {
 
 #[test]
 fn a_container_that_does_not_end_keeps_neither_the_result_nor_the_gpus() {
+    // The next attempt is made beside it.
+    let about_it = |case: &Case| -> Vec<String> {
+        words(&case.decide()).into_iter().filter(|word| word.ends_with(" mnist-chief")).collect()
+    };
     for (code, retries, phase) in [(0, 0, Phase::Succeeded), (7, 0, Phase::Failed), (7, 1, Phase::Pending)] {
         let mut case = Case::with(Set::Running);
         case.job.spec.retries = retries;
@@ -314,12 +318,12 @@ fn a_container_that_does_not_end_keeps_neither_the_result_nor_the_gpus() {
         // Usually the pod ends now. If not, it is ended, and keeps its logs.
         case.status = decision.status;
         case.now = at(25);
-        assert_eq!(words(&case.decide()), ["end mnist-chief"]);
+        assert_eq!(about_it(&case), ["end mnist-chief"]);
         case.pods[0]["metadata"]["annotations"]["ronde.dev/ended"] = json!("done");
-        assert_eq!(words(&case.decide()), Vec::<String>::new());
+        assert_eq!(about_it(&case), Vec::<String>::new());
         // A kubelet that does not do it in time leaves no other way.
         case.now = at(120);
-        assert_eq!(words(&case.decide())[0], "delete mnist-chief");
+        assert_eq!(about_it(&case), ["delete mnist-chief"]);
         // To a manager that knows nothing it is the training that counts.
         case.status = JobStatus::default();
         case.pods[0]["status"] = ended(code, "Completed", 20);
