@@ -77,7 +77,6 @@ mod tests {
             ("ttlSecondsAfterFinished", json!(-1), "ttlSecondsAfterFinished: "),
             ("policy", json!("fast"), "policy: "),
             ("volumes", json!([{"claim": "data"}]), "volumes: missing field `path`"),
-            ("notAField", json!(1), "notAField: unknown field"),
         ] {
             let mut written = written();
             written[field] = value;
@@ -87,6 +86,15 @@ mod tests {
             let problems = validate("mnist", &spec).expect_err(field);
             assert!(problems.len() == 1 && problems[0].starts_with(words), "{problems:?}");
         }
+    }
+
+    #[test]
+    fn a_field_of_a_newer_definition_is_passed_over() {
+        // The newer definition's defaults are in every job from the moment that it is applied; misspelt fields never come
+        // this far, since the API server refuses or drops what its definition does not know.
+        let mut written = written();
+        written["ofTomorrow"] = json!({"on": false});
+        assert_eq!(read_spec(&written), examples::spec(6));
     }
 
     #[test]

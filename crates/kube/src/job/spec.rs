@@ -45,7 +45,7 @@ pub const GPU: &str = "nvidia.com/gpu";
     printcolumn = r#"{"name":"Reason","type":"string","jsonPath":".status.message","priority":1}"#,
     printcolumn = r#"{"name":"Age","type":"date","jsonPath":".metadata.creationTimestamp"}"#
 )]
-#[serde(rename_all = "camelCase", deny_unknown_fields)]
+#[serde(rename_all = "camelCase")]
 pub struct RondeJobSpec {
     /// How many GPUs: a number, or the fewest and the most, as in "4..8".
     pub gpus: Gpus,
@@ -215,7 +215,7 @@ impl RondeJobSpec {
 
 /// A level of the cluster that a job is kept in.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "camelCase", deny_unknown_fields)]
+#[serde(rename_all = "camelCase")]
 pub struct Topology {
     /// The node label, such as topology.kubernetes.io/rack.
     #[schemars(length(min = 1))]
@@ -227,7 +227,7 @@ pub struct Topology {
 
 /// A persistent volume in the ranks' file system.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "camelCase", deny_unknown_fields)]
+#[serde(rename_all = "camelCase")]
 pub struct Volume {
     /// The persistent volume claim.
     #[schemars(length(min = 1))]
@@ -242,7 +242,7 @@ pub struct Volume {
 
 /// Files from a config map.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "camelCase", deny_unknown_fields)]
+#[serde(rename_all = "camelCase")]
 pub struct Files {
     /// The config map.
     pub config_map: String,
@@ -253,7 +253,7 @@ pub struct Files {
 
 /// One file of a config map.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "camelCase", deny_unknown_fields)]
+#[serde(rename_all = "camelCase")]
 pub struct FileItem {
     /// Its key.
     pub key: String,
