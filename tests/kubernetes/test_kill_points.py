@@ -11,7 +11,7 @@ from collections.abc import Callable
 import pytest
 from jobs import await_all_free, await_job, await_left, left, ronde_job, status
 from laptop import Command, Laptop, through
-from testbed import ClusterError, Fault, Faults, wait_for
+from testbed import Cluster, ClusterError, Fault, Faults, wait_for
 from testbed.faults import Request
 
 pytestmark = pytest.mark.slow
@@ -64,7 +64,8 @@ def test_a_command_that_is_killed_after_any_write_leaves_no_gpu_behind_and_can_b
     while True:
         name = f"survivor-{len(points) + 1}"
         hold_write(faults, len(points) + 1)
-        command = laptop.start_run(name, 2, "true", *flags, kubeconfig=faults.kubeconfig())
+        # Kept, since the pods alone tell whoever goes on with it how it ended.
+        command = laptop.start_run(name, 2, "true", *flags, ttl=1000, kubeconfig=faults.kubeconfig())
 
         def has_ended(command: Command = command) -> bool:
             return not command.running()
@@ -72,19 +73,26 @@ def test_a_command_that_is_killed_after_any_write_leaves_no_gpu_behind_and_can_b
         point = kill_after_write(faults, command, has_ended)
         if not point:
             assert command.end() == 0, command
+            remove_command_job(cluster, name)
             break
         points.append(point)
         try:
             # Nobody comes: what was let at GPUs ends by itself.
             await_all_free(cluster)
-            again = laptop.start_run(name, 2, "true", *flags)
+            again = laptop.start_run(name, 2, "true", *flags, ttl=1000)
             assert again.end() == 0, f"killed after write {len(points)}, {point}: {again}"
-            await_left(cluster)
+            remove_command_job(cluster, name)
         except ClusterError as error:
             raise ClusterError(f"killed after write {len(points)}, {point}: {error}") from None
     tell("command", points, capsys)
     for kind in ("pods", "services", "secrets", "configmaps"):
         assert any(f"/{kind}" in point for point in points), kind
+
+
+def remove_command_job(cluster: Cluster, name: str) -> None:
+    """Delete what owns all that a command has made."""
+    cluster.kubectl("delete", "configmap", name)
+    await_left(cluster)
 
 
 def hold_write(faults: Faults, count: int) -> None:
