@@ -11,7 +11,7 @@ use k8s_openapi::jiff::{SignedDuration, Timestamp};
 use super::status::{Said, told};
 use super::{Action, Current, Decision, Observed, pause};
 use crate::cluster::{OwnPod, PodPhase};
-use crate::job::{Avoided, JobStatus, Phase, names};
+use crate::job::{Avoided, JobStatus, Phase, RootKind, names};
 
 /// How long the chief may take to end by itself after a worker did; it knows best what happened.
 const CHIEF_PATIENCE: SignedDuration = SignedDuration::from_secs(30);
@@ -214,8 +214,10 @@ pub(super) fn tidy(seen: &Observed<'_>, current: &Current<'_>) -> Decision {
     let (mut actions, wake) = put_away(seen, &status, current.attempt, &current.pods);
     let left = left(seen, &status);
     if left <= SignedDuration::ZERO {
+        // What owns everything goes first: without its chief, a job that is still there would look as if it had been lost.
+        let at = if seen.job.root.kind == RootKind::ConfigMap { 0 } else { actions.len() };
         if !status.swept {
-            actions.push(Action::Sweep);
+            actions.insert(at, Action::Sweep);
         }
         return Decision { actions, status, wake };
     }

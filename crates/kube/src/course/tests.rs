@@ -8,7 +8,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use serde_json::{Value, json};
 
 use super::*;
-use crate::job::{examples, pod};
+use crate::job::{RootKind, examples, pod};
 
 const CREATED: &str = "2026-01-01T00:00:00Z";
 
@@ -293,6 +293,9 @@ fn the_chief_decides_and_stays_for_its_logs() {
     case.status = decision.status;
     case.now = at(3621);
     expect(&case, &["delete mnist-chief", "delete mnist-worker-0", "sweep"], Phase::Succeeded, "Succeeded");
+    // A command's job has no status that is kept, so it must not outlive its chief.
+    case.job.root.kind = RootKind::ConfigMap;
+    expect(&case, &["sweep", "delete mnist-chief", "delete mnist-worker-0"], Phase::Succeeded, "Succeeded");
     // Once is enough.
     case.pods.clear();
     case.status.swept = true;
