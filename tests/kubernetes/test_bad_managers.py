@@ -91,7 +91,6 @@ def test_another_controller_takes_over_when_the_first_is_killed(laptop: Laptop) 
 
 # How a job gets into a phase and stays there for as long as a test needs: what it runs, and what is slow meanwhile.
 PHASES = {
-    "Claimed": ("true", Fault(methods=["POST"], path="/pods$", times=1, delay=2)),
     "Placing": ("true", Fault(methods=["PATCH"], path="/pods/deleted-", delay=2)),
     "Scheduled": ("true", None),
     "Running": ("exec sleep 1000", None),
@@ -109,6 +108,19 @@ def test_a_job_that_is_deleted_leaves_nothing(laptop: Laptop, faults: Faults, ph
     cluster.apply(ronde_job("deleted", 6, script, ttlSecondsAfterFinished=1000))
     await_job(cluster, "deleted", phase)
     remove_job(cluster, "deleted")
+    await_all_free(cluster)
+
+
+def test_a_job_that_is_deleted_while_it_claims_gpus_leaves_nothing(laptop: Laptop, faults: Faults) -> None:
+    """Nobody is told of the claim, which takes moments: the first pod is made, and its manager waits for the answer."""
+    cluster = laptop.cluster
+    faults.set(Fault(methods=["POST"], path="/pods$", times=1, hold=True))
+    laptop.start_controller(kubeconfig=through(cluster, faults))
+    cluster.apply(ronde_job("deleted", 6, "true"))
+    wait_for("the answer to be held", lambda: faults.held() == 1)
+    cluster.kubectl("delete", "rondejob", "deleted", "--wait=true", "--timeout=60s")
+    faults.release()
+    await_left(cluster)
     await_all_free(cluster)
 
 
