@@ -32,6 +32,10 @@ variables! {
     /// published one of this version.
     MANAGER_IMAGE = "RONDE_MANAGER_IMAGE": Text, None, Honoured;
 
+    /// Set in the pods of a job over ssh: the file with its hosts and their GPUs, a line each, as `mpirun` and `horovodrun`
+    /// read it.
+    HOSTFILE = "RONDE_HOSTFILE": Text, None, Honoured;
+
     /// Set by the launcher: the file with the call that `horovod.run` asks every rank to make.
     TASK_PAYLOAD = "RONDE_TASK_PAYLOAD": Text, None, Honoured;
 
