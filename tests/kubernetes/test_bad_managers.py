@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import signal
 
 import pytest
@@ -18,7 +19,9 @@ def test_of_two_who_want_the_same_gpus_one_waits(laptop: Laptop) -> None:
         assert [command.end() for command in commands] == [0, 0]
         assert sum("waiting for" in command.said() for command in commands) <= 1
         await_left(laptop.cluster)
-    assert witness.served == {"one-chief", "one-worker-0", "other-chief", "other-worker-0"}
+    # Whoever gave way has pods of a later attempt.
+    served = {re.sub(r"-r\d+$", "", name) for name in witness.served}
+    assert served == {"one-chief", "one-worker-0", "other-chief", "other-worker-0"}
 
 
 def test_gpus_that_are_taken_between_plan_and_place_are_planned_around(laptop: Laptop, faults: Faults) -> None:
