@@ -39,6 +39,14 @@ def logs_are_kept(request: pytest.FixtureRequest, cluster: Cluster) -> Iterator[
 
 
 @pytest.fixture
+def everything_is_given_back(cluster: Cluster) -> Iterator[None]:
+    """Have a test begin and end with all GPUs free, on whichever cluster its file uses."""
+    await_all_free(cluster)
+    yield
+    await_all_free(cluster)
+
+
+@pytest.fixture
 def laptop(job_cluster: Cluster, tmp_path: Path) -> Iterator[Laptop]:
     """Return a place to start commands from; when the test has ended, all GPUs must be free, and nothing be left."""
     with Laptop(job_cluster, tmp_path) as laptop:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from typing import Any
 
 from deployed import TRAINING_IMAGE
@@ -90,3 +91,10 @@ def clear(cluster: Cluster, namespace: str = "default") -> None:
     for one in left(cluster, namespace):
         kind, _, name = one.partition("/")
         cluster.result("delete", kind, name, f"--namespace={namespace}", "--wait=true", "--timeout=60s")
+
+
+def assert_trained(output: str) -> None:
+    """Check that six ranks learned what one process would have."""
+    (ranks, accuracy) = re.findall(r"accuracy on (\d+) ranks ([\d.]+)%, .*: the same", output)[0]
+    assert int(ranks) == 6
+    assert float(accuracy) > 95

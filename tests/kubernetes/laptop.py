@@ -1,4 +1,4 @@
-"""`ronde kube` as from a laptop beside the cluster: commands that run while a test does something to them.
+"""`ronde kube` as from a laptop beside the cluster: to its end, or while a test does something to the command.
 
 The controller is one of these commands, with the rights that the manifests give it: as a process of this machine it can
 be killed, and started again, in a moment.
@@ -17,6 +17,20 @@ from deployed import MANAGER_IMAGE, MANIFESTS, TRAINING_IMAGE
 from testbed import Cluster, ClusterError, Faults, wait_for
 
 RONDE = Path(sys.executable).with_name("ronde")
+
+
+def ronde_kube(
+    cluster: Cluster, verb: str, *words: object, namespace: str = "default"
+) -> subprocess.CompletedProcess[str]:
+    """Run a verb to its end, as from a laptop with this cluster's kubeconfig."""
+    command = [str(word) for word in [RONDE, "kube", verb, *words]]
+    environment = {**os.environ, **known(cluster.kubeconfig(namespace=namespace))}
+    return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=180, check=False)
+
+
+def known(kubeconfig: Path) -> dict[str, str]:
+    """Return what a command finds in its environment besides what everybody has."""
+    return {"KUBECONFIG": str(kubeconfig), "RONDE_MANAGER_IMAGE": MANAGER_IMAGE, "LC_ALL": "C.UTF-8"}
 
 
 class Command:
@@ -84,13 +98,9 @@ class Laptop:
 
     def start(self, verb: str, *words: object, kubeconfig: Path | None = None, **environment: str) -> Command:
         """Start a verb, for the cluster's administrator unless a client configuration is named."""
-        known = {
-            "KUBECONFIG": str(kubeconfig or self.cluster.kubeconfig()),
-            "RONDE_MANAGER_IMAGE": MANAGER_IMAGE,
-            "LC_ALL": "C.UTF-8",
-        }
+        own = known(kubeconfig or self.cluster.kubeconfig())
         texts = [str(word) for word in (RONDE, "kube", verb, *words)]
-        command = Command(texts, {**known, **environment}, self._folder / f"{verb}-{len(self._commands)}")
+        command = Command(texts, {**own, **environment}, self._folder / f"{verb}-{len(self._commands)}")
         self._commands.append(command)
         return command
 
@@ -103,8 +113,8 @@ class Laptop:
 
     def start_controller(self, identity: str = "first", kubeconfig: Path | None = None) -> Command:
         """Start a controller. One of the same identity takes over at once from one that was killed."""
-        known = kubeconfig or self.cluster.account_kubeconfig(*MANAGER_ACCOUNT)
-        return self.start("manager", "--listen", "127.0.0.1:0", kubeconfig=known, POD_NAME=identity)
+        own = kubeconfig or self.cluster.account_kubeconfig(*MANAGER_ACCOUNT)
+        return self.start("manager", "--listen", "127.0.0.1:0", kubeconfig=own, POD_NAME=identity)
 
 
 # The account that the controller's pod has, and its namespace.

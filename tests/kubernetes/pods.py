@@ -1,4 +1,4 @@
-"""Pods as the tests need them: a line of shell, on a node, with GPUs."""
+"""Pods as the tests need them: a line of shell, on a node, with GPUs; and what is left of them and of others' jobs."""
 
 from __future__ import annotations
 
@@ -73,3 +73,24 @@ def output(cluster: Cluster, described: dict[str, Any], seconds: float = 60) -> 
 def remove(cluster: Cluster, *names: str) -> None:
     """Delete pods, and wait until they are gone."""
     cluster.kubectl("delete", "pod", *names, "--ignore-not-found", "--wait=true", "--timeout=60s")
+
+
+def pods(cluster: Cluster, namespace: str = "default") -> dict[str, dict[str, Any]]:
+    """Return the pods of a namespace by name."""
+    return {pod["metadata"]["name"]: pod for pod in cluster.get(f"/api/v1/namespaces/{namespace}/pods")["items"]}
+
+
+def await_only_pods(cluster: Cluster, *names: str, namespace: str = "default") -> None:
+    """Wait until these pods are left, and no others."""
+    wait_for(f"only {names} to be left", lambda: set(pods(cluster, namespace)) == set(names))
+
+
+def await_nothing_left(cluster: Cluster) -> None:
+    """Wait until the default namespace is as a new one is."""
+
+    def left() -> set[str]:
+        kinds = "pods,services,secrets,configmaps"
+        found = json.loads(cluster.kubectl("get", kinds, "--output=json"))["items"]
+        return {one["metadata"]["name"] for one in found} - {"kubernetes", "kube-root-ca.crt"}
+
+    wait_for("nothing to be left", lambda: not left())

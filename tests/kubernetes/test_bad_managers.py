@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import re
 import signal
+from typing import Any
 
 import pytest
 from jobs import await_all_free, await_job, await_left, remove_job, ronde_job, status
 from laptop import Laptop, through
 from pods import await_phase, remove, shell_pod
-from testbed import Fault, Faults, wait_for
+from testbed import SHELL_IMAGE, Fault, Faults, wait_for
 from witness import Witness
 
 
@@ -92,23 +93,26 @@ def test_another_controller_takes_over_when_the_first_is_killed(laptop: Laptop) 
     remove_job(cluster, "inherited")
 
 
-# How a job gets into a phase and stays there for as long as a test needs: what it runs, and what is slow meanwhile.
-PHASES = {
-    "Placing": ("true", Fault(methods=["PATCH"], path="/pods/deleted-", delay=2)),
-    "Scheduled": ("true", None),
-    "Running": ("exec sleep 1000", None),
-    "Succeeded": ("true", None),
-    "Failed": ("exit 1", None),
+# Pods that are long about starting: a job whose pods start at once is not told to be Scheduled.
+SLOW_START = {"spec": {"initContainers": [{"name": "slow", "image": SHELL_IMAGE, "command": ["sleep", "1000"]}]}}
+# How a job gets into a phase and stays there for as long as a test needs: what it runs, what else is asked for, and
+# what is slow meanwhile.
+PHASES: dict[str, tuple[str, dict[str, Any], list[Fault]]] = {
+    "Placing": ("true", {}, [Fault(methods=["PATCH"], path="/pods/deleted-", delay=2)]),
+    "Scheduled": ("true", {"template": SLOW_START}, []),
+    "Running": ("exec sleep 1000", {}, []),
+    "Succeeded": ("true", {}, []),
+    "Failed": ("exit 1", {}, []),
 }
 
 
 @pytest.mark.parametrize("phase", PHASES)
 def test_a_job_that_is_deleted_leaves_nothing(laptop: Laptop, faults: Faults, phase: str) -> None:
     cluster = laptop.cluster
-    script, slow = PHASES[phase]
-    faults.set(*([slow] if slow else []))
+    script, spec, slow = PHASES[phase]
+    faults.set(*slow)
     laptop.start_controller(kubeconfig=through(cluster, faults))
-    cluster.apply(ronde_job("deleted", 6, script, ttlSecondsAfterFinished=1000))
+    cluster.apply(ronde_job("deleted", 6, script, ttlSecondsAfterFinished=1000, **spec))
     await_job(cluster, "deleted", phase)
     remove_job(cluster, "deleted")
     await_all_free(cluster)

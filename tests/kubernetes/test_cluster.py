@@ -5,10 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from jobs import ALL_FREE
 from pods import await_phase, log, output, pod, remove, shell_pod
 from testbed import Cluster, ClusterError, wait_for
-
-ALL_FREE = {"node-1": 5, "node-2": 3, "node-3": 2}
 
 
 def test_nodes_are_ready_with_their_gpus(cluster: Cluster) -> None:

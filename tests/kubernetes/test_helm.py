@@ -4,20 +4,19 @@ from __future__ import annotations
 
 import os
 import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 from deployed import MANAGER_IMAGE, MANIFESTS, TRAINING_IMAGE, deployed_images
+from laptop import RONDE
 from manifests import objects, objects_of
 from testbed import Cluster, wait_for
 from testbed.layout import program
 
 CHART = MANIFESTS / "chart"
 EXAMPLES = sorted((MANIFESTS / "examples").glob("*.yaml"))
-RONDE = Path(sys.executable).with_name("ronde")
 PLACE = ["--namespace", "ronde-system"]
 VERSION = ["--kube-version", "1.34.4"]
 

@@ -7,27 +7,20 @@ from __future__ import annotations
 
 import json
 import subprocess
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from deployed import TRAINING_IMAGE, deployed_images
-from pods import log, pod, shell_pod
+from deployed import TRAINING_IMAGE
+from laptop import ronde_kube
+from pods import await_nothing_left, await_only_pods, log, pod, shell_pod
 from testbed import SHELL_IMAGE, Cluster, wait_for
 
-from test_training import ALL_FREE, await_nothing_left, await_only_pods, ronde_kube
+pytestmark = pytest.mark.usefixtures("everything_is_given_back")
 
 
 @pytest.fixture(scope="module")
-def cluster() -> Iterator[Cluster]:
-    with Cluster([5, 3, 2], images=[deployed_images()]) as cluster:
-        yield cluster
-
-
-@pytest.fixture(autouse=True)
-def everything_is_given_back(cluster: Cluster) -> Iterator[None]:
-    yield
-    wait_for("all GPUs to be free", lambda: cluster.free_gpus() == ALL_FREE)
+def cluster(job_cluster: Cluster) -> Cluster:
+    return job_cluster
 
 
 def run(cluster: Cluster, name: str, script: str, *words: object) -> subprocess.CompletedProcess[str]:

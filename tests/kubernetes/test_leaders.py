@@ -7,15 +7,12 @@ import os
 import signal
 import socket
 import subprocess
-import sys
 import urllib.request
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
+from laptop import RONDE
 from testbed import Cluster, wait_for
-
-RONDE = Path(sys.executable).with_name("ronde")
 
 
 class Manager:

@@ -4,12 +4,9 @@ from __future__ import annotations
 
 import os
 import subprocess
-import sys
-from pathlib import Path
 
 from deployed import MANIFESTS, released_image
-
-RONDE = Path(sys.executable).with_name("ronde")
+from laptop import RONDE
 
 
 def printed(*words: str) -> str:

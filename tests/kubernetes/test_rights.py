@@ -11,7 +11,6 @@ from __future__ import annotations
 import itertools
 import os
 import subprocess
-import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -19,12 +18,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from deployed import MANAGER_IMAGE, MANIFESTS, TRAINING_IMAGE, deployed_images
+from deployed import MANIFESTS, TRAINING_IMAGE, deployed_images
+from laptop import RONDE, known
 from manifests import objects
 from rights import Right, await_right, held, of_rules, rights, roles, without
 from testbed import Cluster, ClusterError, wait_for
-
-RONDE = Path(sys.executable).with_name("ronde")
 
 COUNTING = rights({"nodes": "list watch", "pods": "list watch"})
 JOBS = rights(
@@ -136,7 +134,7 @@ def taken(cluster: Cluster, job: str, right: Right) -> Iterator[None]:
 
 
 def environment(kubeconfig: Path) -> dict[str, str]:
-    return {**os.environ, "KUBECONFIG": str(kubeconfig), "RONDE_MANAGER_IMAGE": MANAGER_IMAGE, "LC_ALL": "C.UTF-8"}
+    return {**os.environ, **known(kubeconfig)}
 
 
 class Attempt:

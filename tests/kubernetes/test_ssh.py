@@ -7,21 +7,20 @@ from __future__ import annotations
 
 import json
 import os
-import re
 import signal
 import subprocess
-import sys
 from collections.abc import Iterator
-from pathlib import Path
-from typing import Any
 
 import pytest
-from deployed import MANAGER_IMAGE, MPI_IMAGE, mpi_images
+from deployed import MPI_IMAGE, mpi_images
+from jobs import assert_trained, await_all_free
+from laptop import RONDE, known, ronde_kube
+from pods import await_only_pods, pods
 from testbed import Cluster, wait_for
 
-RONDE = Path(sys.executable).with_name("ronde")
 NAMESPACE = "restricted"
-ALL_FREE = {"node-1": 5, "node-2": 3, "node-3": 2}
+
+pytestmark = pytest.mark.usefixtures("everything_is_given_back")
 
 
 @pytest.fixture(scope="module")
@@ -32,32 +31,14 @@ def cluster() -> Iterator[Cluster]:
         yield cluster
 
 
-@pytest.fixture(autouse=True)
-def everything_is_given_back(cluster: Cluster) -> Iterator[None]:
-    assert cluster.free_gpus() == ALL_FREE
-    yield
-    wait_for("all GPUs to be free", lambda: cluster.free_gpus() == ALL_FREE)
-
-
 def words_of_run(name: str, *words: object) -> list[str]:
-    """Return a command that runs a job over ssh on six GPUs: five of node-1 and one of node-3."""
-    given = ["--ssh", "--gpus", 6, "--image", MPI_IMAGE, "--name", name]
-    return [str(word) for word in [RONDE, "kube", "run", *given, *words]]
-
-
-def environment(cluster: Cluster) -> dict[str, str]:
-    own = cluster.environment(namespace=NAMESPACE)
-    return {**os.environ, **own, "RONDE_MANAGER_IMAGE": MANAGER_IMAGE, "LC_ALL": "C.UTF-8"}
+    """Return the words of `kube run` for a job over ssh on six GPUs: five of node-1 and one of node-3."""
+    return ["--ssh", "--gpus", "6", "--image", MPI_IMAGE, "--name", name, *map(str, words)]
 
 
 def run(cluster: Cluster, name: str, *words: object) -> subprocess.CompletedProcess[str]:
     """Run a job to its end."""
-    command = words_of_run(name, *words)
-    return subprocess.run(command, env=environment(cluster), capture_output=True, text=True, timeout=180, check=False)
-
-
-def pods(cluster: Cluster) -> dict[str, dict[str, Any]]:
-    return {pod["metadata"]["name"]: pod for pod in cluster.get(f"/api/v1/namespaces/{NAMESPACE}/pods")["items"]}
+    return ronde_kube(cluster, "run", *words_of_run(name, *words), namespace=NAMESPACE)
 
 
 def test_mpirun_starts_a_process_on_every_gpu(cluster: Cluster) -> None:
@@ -66,7 +47,7 @@ def test_mpirun_starts_a_process_on_every_gpu(cluster: Cluster) -> None:
     assert sorted(ran.stdout.split()) == ["hosts-chief", *5 * ["hosts-worker-0"]], ran.stdout
     assert "job hosts · 6 GPUs · node-1: 5, node-3: 1" in ran.stderr
     assert "6 GPUs free again" in ran.stderr
-    wait_for("only the chief to be left", lambda: set(pods(cluster)) == {"hosts-chief"})
+    await_only_pods(cluster, "hosts-chief", namespace=NAMESPACE)
     cluster.kubectl("delete", "configmap", "hosts", f"--namespace={NAMESPACE}")
 
 
@@ -91,9 +72,7 @@ def test_horovodrun_of_the_image_trains_over_ssh(cluster: Cluster) -> None:
     script = "exec horovodrun -np 6 --hostfile $RONDE_HOSTFILE python /examples/digits.py"
     ran = run(cluster, "trains", "--", "sh", "-c", script)
     assert ran.returncode == 0, ran.stderr + ran.stdout
-    (ranks, accuracy) = re.findall(r"accuracy on (\d+) ranks ([\d.]+)%, .*: the same", ran.stdout)[0]
-    assert int(ranks) == 6
-    assert float(accuracy) > 95
+    assert_trained(ran.stdout)
     cluster.kubectl("delete", "configmap", "trains", f"--namespace={NAMESPACE}")
 
 
@@ -112,8 +91,10 @@ def test_a_user_without_a_name_is_told_what_ssh_needs(cluster: Cluster) -> None:
 
 
 def test_workers_end_unaided_when_the_chief_is_gone(cluster: Cluster) -> None:
-    command = words_of_run("left", "--", "sh", "-c", "ssh left-worker-0 'echo there; sleep 1000'")
-    with subprocess.Popen(command, env=environment(cluster), stdout=subprocess.PIPE, text=True) as managing:
+    words = words_of_run("left", "--", "sh", "-c", "ssh left-worker-0 'echo there; sleep 1000'")
+    environment = {**os.environ, **known(cluster.kubeconfig(namespace=NAMESPACE))}
+    command = [RONDE, "kube", "run", *words]
+    with subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, text=True) as managing:
         assert managing.stdout is not None
         assert next(line for line in managing.stdout if "there" in line)
         # Nobody looks after the job any more.
@@ -121,12 +102,12 @@ def test_workers_end_unaided_when_the_chief_is_gone(cluster: Cluster) -> None:
     cluster.kubectl("delete", "pod", "left-chief", f"--namespace={NAMESPACE}", "--wait=false")
 
     def worker_ended() -> bool:
-        worker = pods(cluster)["left-worker-0"]
+        worker = pods(cluster, NAMESPACE)["left-worker-0"]
         assert "deletionTimestamp" not in worker["metadata"]
         return worker["status"]["phase"] in ("Succeeded", "Failed")
 
     wait_for("the worker to end by itself", worker_ended, 90)
-    wait_for("all GPUs to be free", lambda: cluster.free_gpus() == ALL_FREE)
+    await_all_free(cluster)
     cluster.kubectl("delete", "configmap", "left", f"--namespace={NAMESPACE}")
 
 

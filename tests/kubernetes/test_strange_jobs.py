@@ -10,15 +10,13 @@ import contextlib
 import json
 import os
 import subprocess
-import sys
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
+from laptop import RONDE
 from testbed import Cluster, wait_for
 
-RONDE = Path(sys.executable).with_name("ronde")
 # Phases of a job that has GPUs.
 HAS_GPUS = {"Claimed", "Placing", "Scheduled", "Running"}
 

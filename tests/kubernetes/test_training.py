@@ -7,71 +7,27 @@ they are. Whichever way: six GPUs of 5, 3 and 2 are 5 + 1, the training converge
 from __future__ import annotations
 
 import json
-import os
-import re
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-from deployed import MANAGER_IMAGE, MANIFESTS, TRAINING_IMAGE, deployed_images
-from pods import await_phase, log
+from deployed import MANIFESTS, TRAINING_IMAGE, deployed_images
+from jobs import ALL_FREE, assert_trained
+from laptop import ronde_kube
+from pods import await_nothing_left, await_only_pods, await_phase, log, pods
 from testbed import Cluster, ClusterError, wait_for
 
-RONDE = Path(sys.executable).with_name("ronde")
 DIGITS = ["python", "/examples/digits.py"]
-ALL_FREE = {"node-1": 5, "node-2": 3, "node-3": 2}
 SHARES = "node-1: 5, node-3: 1"
+
+pytestmark = pytest.mark.usefixtures("everything_is_given_back")
 
 
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[Cluster]:
     with Cluster([5, 3, 2], images=[deployed_images()]) as cluster:
         yield cluster
-
-
-@pytest.fixture(autouse=True)
-def everything_is_given_back(cluster: Cluster) -> Iterator[None]:
-    assert cluster.free_gpus() == ALL_FREE
-    yield
-    wait_for("all GPUs to be free", lambda: cluster.free_gpus() == ALL_FREE)
-
-
-def ronde_kube(cluster: Cluster, verb: str, *words: object) -> subprocess.CompletedProcess[str]:
-    """Run a verb to its end, as from a laptop with this cluster's kubeconfig."""
-    environment = {**os.environ, **cluster.environment(), "RONDE_MANAGER_IMAGE": MANAGER_IMAGE, "LC_ALL": "C.UTF-8"}
-    command = [str(word) for word in [RONDE, "kube", verb, *words]]
-    return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=180, check=False)
-
-
-def pods(cluster: Cluster) -> dict[str, dict[str, Any]]:
-    """Return the pods of the default namespace by name."""
-    return {pod["metadata"]["name"]: pod for pod in cluster.get("/api/v1/namespaces/default/pods")["items"]}
-
-
-def await_only_pods(cluster: Cluster, *names: str) -> None:
-    """Wait until these pods are left, and no others."""
-    wait_for(f"only {names} to be left", lambda: set(pods(cluster)) == set(names))
-
-
-def await_nothing_left(cluster: Cluster) -> None:
-    """Wait until the namespace is as a new one is."""
-
-    def left() -> set[str]:
-        kinds = "pods,services,secrets,configmaps"
-        found = json.loads(cluster.kubectl("get", kinds, "--output=json"))["items"]
-        return {one["metadata"]["name"] for one in found} - {"kubernetes", "kube-root-ca.crt"}
-
-    wait_for("nothing to be left", lambda: not left())
-
-
-def assert_trained(output: str) -> None:
-    """Check that six ranks learned what one process would have."""
-    (ranks, accuracy) = re.findall(r"accuracy on (\d+) ranks ([\d.]+)%, .*: the same", output)[0]
-    assert int(ranks) == 6
-    assert float(accuracy) > 95
 
 
 def test_six_gpus_train_and_are_free_again(cluster: Cluster) -> None:

@@ -360,33 +360,18 @@ async fn write(hands: &Hands, job: &Job, status: &JobStatus) -> Result<(), Error
 #[cfg(test)]
 mod tests {
     use http::Method;
-    use k8s_openapi::api::core::v1::Node;
 
     use super::*;
     use crate::cluster::Ledger;
     use crate::fake::Fake;
     use crate::job::examples;
 
-    fn nodes() -> Vec<Node> {
-        let node = |(name, gpus): (&str, &str)| {
-            let node = json!({
-                "metadata": {"name": name},
-                "status": {
-                    "allocatable": {"nvidia.com/gpu": gpus, "cpu": "64", "memory": "64Gi", "pods": "110"},
-                    "conditions": [{"type": "Ready", "status": "True"}],
-                },
-            });
-            serde_json::from_value(node).expect("a node")
-        };
-        [("node-1", "5"), ("node-2", "2")].map(node).to_vec()
-    }
-
     #[tokio::test]
     async fn jobs_start_beside_each_other_on_gpus_of_their_own() {
         let fake = Fake::default();
         fake.refuse((Method::POST, "/events", 403, "Forbidden", "events are not kept here"));
         let hands = Hands::new(fake.client(), examples::surroundings());
-        let view = View::still(Ledger::of(&nodes(), []));
+        let view = View::still(Ledger::of(&[examples::node("node-1", 5), examples::node("node-2", 2)], []));
         let (jobs, figures, warnings) = (Jobs::default(), Figures::default(), Warnings::default());
         for name in ["a", "b", "c", "d", "e"] {
             let job = examples::job(name, 2);

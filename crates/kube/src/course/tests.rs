@@ -17,17 +17,7 @@ fn at(seconds: i64) -> Timestamp {
 }
 
 fn nodes() -> Vec<Node> {
-    let node = |(name, gpus): (&str, &str)| {
-        serde_json::from_value(json!({
-            "metadata": {"name": name},
-            "status": {
-                "allocatable": {"nvidia.com/gpu": gpus, "cpu": "64", "memory": "64Gi", "pods": "110"},
-                "conditions": [{"type": "Ready", "status": "True"}],
-            },
-        }))
-        .expect("a node")
-    };
-    [("node-1", "5"), ("node-2", "3"), ("node-3", "2")].map(node).to_vec()
+    [("node-1", 5), ("node-2", 3), ("node-3", 2)].map(|(name, gpus)| examples::node(name, gpus)).to_vec()
 }
 
 /// How far both pods of the set are.

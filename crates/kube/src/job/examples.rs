@@ -1,5 +1,6 @@
-//! Jobs for tests.
+//! Jobs for tests, and nodes for them.
 
+use k8s_openapi::api::core::v1::Node;
 use serde_json::json;
 
 use super::{Job, RondeJobSpec, Root, RootKind, Surroundings};
@@ -28,4 +29,16 @@ pub(crate) fn spec(gpus: u32) -> RondeJobSpec {
 
 pub(crate) fn surroundings() -> Surroundings {
     Surroundings { manager_image: "ronde:manager".to_owned(), cluster_domain: "cluster.local".to_owned() }
+}
+
+/// A node that is ready, with GPUs and enough of everything else.
+pub(crate) fn node(name: &str, gpus: u32) -> Node {
+    let node = json!({
+        "metadata": {"name": name},
+        "status": {
+            "allocatable": {"nvidia.com/gpu": gpus.to_string(), "cpu": "64", "memory": "64Gi", "pods": "110"},
+            "conditions": [{"type": "Ready", "status": "True"}],
+        },
+    });
+    serde_json::from_value(node).expect("a node")
 }

@@ -1,7 +1,6 @@
 //! Turns against an API server in memory that does not do as it is told.
 
 use http::Method;
-use k8s_openapi::api::core::v1::Node;
 use serde_json::{Value, json};
 
 use super::*;
@@ -24,19 +23,9 @@ struct Scene {
 impl Scene {
     /// A job of 6 GPUs on nodes with 5 and 2.
     fn new() -> Scene {
-        let node = |(name, gpus): (&str, &str)| -> Node {
-            let node = json!({
-                "metadata": {"name": name},
-                "status": {
-                    "allocatable": {"nvidia.com/gpu": gpus, "cpu": "64", "memory": "64Gi", "pods": "110"},
-                    "conditions": [{"type": "Ready", "status": "True"}],
-                },
-            });
-            serde_json::from_value(node).expect("a node")
-        };
         let fake = Fake::default();
         let hands = Hands::new(fake.client(), examples::surroundings());
-        let view = View::still(Ledger::of(&[("node-1", "5"), ("node-3", "2")].map(node), []));
+        let view = View::still(Ledger::of(&[examples::node("node-1", 5), examples::node("node-3", 2)], []));
         Scene { fake, hands, view, job: examples::job("mnist", 6), status: JobStatus::default() }
     }
 

@@ -73,16 +73,7 @@ pub(super) struct World {
 
 impl World {
     pub(super) fn new(gpus: &[u32], seed: u64) -> World {
-        let node = |(index, gpus): (usize, &u32)| {
-            let node = json!({
-                "metadata": {"name": format!("node-{}", index + 1)},
-                "status": {
-                    "allocatable": {"nvidia.com/gpu": gpus.to_string(), "cpu": "64", "memory": "64Gi", "pods": "110"},
-                    "conditions": [{"type": "Ready", "status": "True"}],
-                },
-            });
-            serde_json::from_value(node).expect("a node")
-        };
+        let node = |(index, gpus): (usize, &u32)| examples::node(&format!("node-{}", index + 1), *gpus);
         let nodes: Vec<Node> = gpus.iter().enumerate().map(node).collect();
         World {
             now: "2026-01-01T00:00:00Z".parse().expect("a time"),
