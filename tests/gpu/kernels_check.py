@@ -6,10 +6,15 @@ Needs a GPU, PyTorch and NumPy; no Rust. The texts come from another machine::
     python3 tests/gpu/kernels_check.py target/kernel-texts
 
 The texts go through the driver's compiler, as in a job. One line is printed for each failure; the last one is the sum.
+With ``--no-figures`` nothing is measured, for a run under NVIDIA's compute-sanitizer. It only sees where memory of one
+tensor ends if each has an allocation of its own::
+
+    PYTORCH_NO_CUDA_MEMORY_CACHING=1 compute-sanitizer --error-exitcode 1 python3 tests/gpu/kernels_check.py ...
 """
 
 from __future__ import annotations
 
+import argparse
 import ctypes
 import json
 import sys
@@ -341,10 +346,13 @@ def cut(spans: list[Span], length: int) -> list[Span]:
 
 def main() -> int:
     """Check the kernels of the folder that is named."""
-    if len(sys.argv) != 2 or not torch.cuda.is_available():
-        print("usage: kernels_check.py FOLDER, on a machine with a GPU", file=sys.stderr)
-        return 2
-    folder = Path(sys.argv[1])
+    parser = argparse.ArgumentParser(description="Checks every kernel on a GPU, to the bit.")
+    parser.add_argument("folder", type=Path, help="where the example kernel_texts of ronde-cuda wrote them")
+    parser.add_argument("--no-figures", action="store_true", help="measure nothing")
+    arguments = parser.parse_args()
+    if not torch.cuda.is_available():
+        parser.error("there is no GPU that PyTorch can use here")
+    folder = arguments.folder
     index = json.loads((folder / "index.json").read_text())
     Table.threads = index["threads"]
     driver = Driver()
@@ -357,7 +365,8 @@ def main() -> int:
     for entry in index["kernels"]:
         checks.kernel(entry, functions[entry["entry"]])
     print(f"compiled in {compiled - began:.1f} s, checked in {time.monotonic() - compiled:.1f} s")
-    measure(driver, functions)
+    if not arguments.no_figures:
+        measure(driver, functions)
     print(f"kernels: {checks.checked} checked, {len(checks.failed)} failed")
     return 1 if checks.failed else 0
 
