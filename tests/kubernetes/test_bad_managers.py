@@ -121,7 +121,7 @@ def test_a_job_that_is_deleted_leaves_nothing(laptop: Laptop, faults: Faults, ph
 def test_a_job_that_is_deleted_while_it_claims_gpus_leaves_nothing(laptop: Laptop, faults: Faults) -> None:
     """Nobody is told of the claim, which takes moments: the first pod is made, and its manager waits for the answer."""
     cluster = laptop.cluster
-    faults.set(Fault(methods=["POST"], path="/pods$", times=1, hold=True))
+    faults.set(Fault(methods=["POST"], path=r"/pods(\?|$)", times=1, hold=True))
     laptop.start_controller(kubeconfig=through(cluster, faults))
     cluster.apply(ronde_job("deleted", 6, "true"))
     wait_for("the answer to be held", lambda: faults.held() == 1)
