@@ -58,8 +58,7 @@ TESTBED := PYTHONPATH=tests/kubernetes python3 -m testbed
 NODES ?= 5,3,2
 
 test-kubernetes: $(WHEEL) $(call installed,test) ## run the tests on real Kubernetes clusters (builds Kubernetes once, ten minutes; root)
-	tools/system-packages $$($(TESTBED) packages)
-	target/env/test/bin/python -m pytest tests/kubernetes
+	tools/test kubernetes $(or $(TESTS),tests/kubernetes)
 
 cluster-up: ## bring a Kubernetes cluster up on this machine, with NODES=5,3,2 pretended GPUs (root)
 	@tools/system-packages $$($(TESTBED) packages) >&2

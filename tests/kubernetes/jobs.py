@@ -80,10 +80,10 @@ def await_all_free(cluster: Cluster, seconds: float = 60) -> None:
     wait_for(lambda: f"{ALL_FREE} to be free, and there is {free()}", lambda: free() == ALL_FREE, seconds)
 
 
-def remove_job(cluster: Cluster, name: str, namespace: str = "default") -> None:
+def remove_job(cluster: Cluster, name: str, namespace: str = "default", seconds: float = 60) -> None:
     """Delete a job, and wait until nothing of it is left."""
     cluster.kubectl("delete", "rondejob", name, f"--namespace={namespace}", "--wait=true", "--timeout=60s")
-    await_left(cluster, namespace=namespace)
+    await_left(cluster, namespace=namespace, seconds=seconds)
 
 
 def clear(cluster: Cluster, namespace: str = "default") -> None:

@@ -115,4 +115,5 @@ def test_a_deleted_node_is_left_out_of_the_next_attempt(laptop: Laptop) -> None:
     assert time.monotonic() - began < 60, "it is noticed before the cluster has tidied up"
     ended = await_job(cluster, "homeless", "Succeeded", seconds=PATIENCE)
     assert node.name not in ended["nodes"]
-    remove_job(cluster, "homeless")
+    # Nobody is there to say that the pod has ended: the cluster waits a while before it takes it away.
+    remove_job(cluster, "homeless", seconds=PATIENCE)

@@ -5,7 +5,6 @@ Whatever happens: a reason is said, all GPUs are free afterwards, and what is ke
 
 from __future__ import annotations
 
-import json
 import subprocess
 from pathlib import Path
 
@@ -36,9 +35,15 @@ def delete(cluster: Cluster, name: str) -> None:
 
 
 def test_a_container_that_does_not_end_keeps_no_gpu_and_takes_no_logs_along(cluster: Cluster, tmp_path: Path) -> None:
-    template = tmp_path / "template.json"
-    logger = {"name": "logger", "image": SHELL_IMAGE, "command": ["sleep", "3600"]}
-    template.write_text(json.dumps({"spec": {"containers": [{"name": "train"}, logger]}}))
+    template = tmp_path / "template.yaml"
+    template.write_text(
+        "spec:\n"
+        "  containers:\n"
+        "  - name: train\n"
+        "  - name: logger\n"
+        f"    image: {SHELL_IMAGE}\n"
+        "    command: [sleep, '3600']\n"
+    )
     ended = run(cluster, "beside", "echo trained", "--template", template)
     assert ended.returncode == 0, ended.stderr
     assert "kubectl logs beside-chief (kept 1 h)" in ended.stderr

@@ -21,6 +21,7 @@ use serde::de::DeserializeOwned;
 use serde_json::json;
 
 use crate::Error;
+use crate::cluster::OwnPods;
 use crate::course::Action;
 use crate::job::{self, Gang, Job, Root, RootKind, Surroundings, names};
 
@@ -30,6 +31,8 @@ const AT_ONCE: usize = 16;
 const PAUSES: [u64; 6] = [100, 300, 1000, 2000, 4000, 8000];
 /// How long a request may take to be answered.
 const ANSWER: Duration = Duration::from_secs(30);
+/// How many objects are listed at a time.
+const PAGE: u32 = 500;
 /// How often to make what was there a moment ago and then was not.
 const TRIES: usize = 3;
 
@@ -38,8 +41,8 @@ const TRIES: usize = 3;
 pub(crate) struct Outcome {
     /// Pods that were made or changed, as they are now; also if something else did not work.
     pub(crate) pods: Vec<Pod>,
-    /// All of our pods, in all namespaces, if they were listed, and the version of the list.
-    pub(crate) listed: Option<(Vec<Pod>, u64)>,
+    /// All of our pods, in all namespaces, if they were listed.
+    pub(crate) listed: Option<OwnPods>,
     /// What did not work.
     pub(crate) error: Option<Error>,
 }
@@ -72,11 +75,13 @@ pub(crate) struct Hands {
     around: Surroundings,
     /// Jobs that were refused something, by uid, and until when they are let rest.
     resting: Arc<Mutex<HashMap<String, Instant>>>,
+    /// Held by whoever lists pods.
+    listing: Arc<tokio::sync::Mutex<()>>,
 }
 
 impl Hands {
     pub(crate) fn new(client: Client, around: Surroundings) -> Hands {
-        Hands { client, around, resting: Arc::default() }
+        Hands { client, around, resting: Arc::default(), listing: Arc::default() }
     }
 
     /// How long this job is still let rest.
@@ -128,12 +133,14 @@ impl Hands {
     }
 
     /// All of our pods, as they are at this moment and not as a cache remembers them.
-    async fn list(&self) -> Result<(Vec<Pod>, u64), Error> {
+    async fn list(&self) -> Result<OwnPods, Error> {
+        // Those who list at the same time would each hold a page.
+        let _turn = self.listing.lock().await;
         let pods: Api<Pod> = Api::all(self.client.clone());
-        let selector = ListParams::default().labels(&format!("{}={}", names::MANAGED_BY, names::RONDE));
-        let list = patiently("list pods", || pods.list(&selector)).await?;
-        let version = list.metadata.resource_version.and_then(|version| version.parse().ok());
-        Ok((list.items, version.unwrap_or(u64::MAX)))
+        let ours = ListParams::default().labels(&format!("{}={}", names::MANAGED_BY, names::RONDE));
+        let mut all = OwnPods::default();
+        all.version = in_pages("list pods", &pods, ours, |page| all.add(page)).await?;
+        Ok(all)
     }
 
     /// Makes an object of the job's, unless it is there already.
@@ -340,6 +347,31 @@ pub(crate) fn gone<T>(deleted: Result<T, Error>) -> Result<(), Error> {
     match deleted {
         Ok(_) | Err(Error::Gone { .. }) => Ok(()),
         Err(error) => Err(error),
+    }
+}
+
+/// Lists objects a page at a time, so that never many of them are in memory; returns the version of the list. The first page
+/// is of this moment, and the others are of the same.
+pub(crate) async fn in_pages<K>(
+    doing: &str,
+    api: &Api<K>,
+    which: ListParams,
+    mut take: impl FnMut(&[K]),
+) -> Result<u64, Error>
+where
+    K: Clone + DeserializeOwned + Debug,
+{
+    let mut params = which.limit(PAGE);
+    loop {
+        let page = patiently(doing, || api.list(&params)).await?;
+        take(&page.items);
+        match page.metadata.continue_.filter(|more| !more.is_empty()) {
+            Some(more) => params = params.continue_token(&more),
+            None => {
+                let version = page.metadata.resource_version.and_then(|version| version.parse().ok());
+                return Ok(version.unwrap_or(u64::MAX));
+            }
+        }
     }
 }
 

@@ -72,8 +72,8 @@ pub(crate) async fn turn(
                 continue;
             }
             let outcome = hands.perform(job, group).await;
-            if let Some((pods, version)) = &outcome.listed {
-                view.ledger().replace_own(pods, *version);
+            if let Some(pods) = outcome.listed {
+                view.ledger().replace_own(pods);
                 listed = true;
             }
             {

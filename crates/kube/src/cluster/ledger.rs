@@ -83,6 +83,21 @@ pub struct Ledger {
     gone: Gone,
 }
 
+/// A list of all our pods, as far as it matters here: a pod as the API server tells it is a hundred times as large.
+#[derive(Debug, Default)]
+pub(crate) struct OwnPods {
+    /// The version of the list.
+    pub(crate) version: u64,
+    pods: Vec<((String, String), PodEntry)>,
+}
+
+impl OwnPods {
+    /// Takes in a part of the list.
+    pub(crate) fn add<'a>(&mut self, pods: impl IntoIterator<Item = &'a Pod>) {
+        self.pods.extend(pods.into_iter().filter_map(|pod| Some((key(pod), PodEntry::read(pod)?))));
+    }
+}
+
 /// The uids of our pods that were deleted last.
 #[derive(Clone, Debug, Default)]
 struct Gone {
@@ -150,7 +165,13 @@ impl Ledger {
     /// request of our own may be newer than what the watch brings.
     pub fn note_pod(&mut self, pod: &Pod) {
         let key = key(pod);
-        let Some(entry) = PodEntry::read(pod) else { return self.forget(&key) };
+        match PodEntry::read(pod) {
+            Some(entry) => self.note(key, entry),
+            None => self.forget(&key),
+        }
+    }
+
+    fn note(&mut self, key: (String, String), entry: PodEntry) {
         let known = self.pods.get(&key).and_then(|known| known.own.as_ref());
         if let Some(told) = &entry.own {
             let is_old = known.is_some_and(|known| known.uid == told.uid && known.version > told.version);
@@ -207,12 +228,12 @@ impl Ledger {
     }
 
     /// Replaces what is known about our own pods by a list of them, except what is newer than the list.
-    pub(crate) fn replace_own<'a>(&mut self, pods: impl IntoIterator<Item = &'a Pod>, version: u64) {
-        let old = |entry: &PodEntry| entry.own.as_ref().is_some_and(|own| own.version <= version);
+    pub(crate) fn replace_own(&mut self, list: OwnPods) {
+        let old = |entry: &PodEntry| entry.own.as_ref().is_some_and(|own| own.version <= list.version);
         let keys: Vec<_> =
             self.pods.iter().filter(|(_, entry)| old(entry)).map(|(key, _)| key.clone()).collect();
         keys.iter().for_each(|key| self.forget(key));
-        pods.into_iter().for_each(|pod| self.note_pod(pod));
+        list.pods.into_iter().for_each(|(key, entry)| self.note(key, entry));
     }
 
     /// Counts a set as if its pods were there, until they are or it is given up.

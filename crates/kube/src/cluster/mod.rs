@@ -10,6 +10,6 @@ mod pods;
 pub(crate) mod quantity;
 pub(crate) mod requests;
 
-pub(crate) use ledger::{Claims, GangKey, Promise, STALE};
+pub(crate) use ledger::{Claims, GangKey, OwnPods, Promise, STALE};
 pub use ledger::{Ledger, Remarks};
 pub(crate) use pods::{Claim, Ended, OwnPod, PodPhase, Ticket};

@@ -246,7 +246,7 @@ pub(crate) struct PodArgs {
     #[arg(long, value_name = "NAME")]
     pub(crate) queue: Option<String>,
 
-    /// A file with a pod template, as JSON, for everything else; it lies under what is made here.
+    /// A file with a pod template, in YAML or JSON, for everything else; it lies under what is made here.
     #[arg(long, value_name = "FILE")]
     pub(crate) template: Option<PathBuf>,
 

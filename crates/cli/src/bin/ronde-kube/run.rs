@@ -86,5 +86,36 @@ fn template(args: &PodArgs) -> Result<Option<Value>, Error> {
     let Some(path) = &args.template else { return Ok(None) };
     let problem = |doing, problem| Error::File { doing, path: path.clone(), problem };
     let text = fs::read_to_string(path).map_err(|error| problem("read", error.to_string()))?;
-    serde_json::from_str(&text).map(Some).map_err(|error| problem("use", format!("it is not JSON: {error}")))
+    read_template(&text).map(Some).map_err(|error| problem("use", error))
+}
+
+/// JSON is YAML, too.
+fn read_template(text: &str) -> Result<Value, String> {
+    let read: Value = serde_saphyr::from_str(text).map_err(|error| format!("it is not YAML: {error}"))?;
+    if read.is_object() { Ok(read) } else { Err("it is not a pod template, with metadata and spec".to_owned()) }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn templates_are_yaml_or_json() {
+        let read = json!({"spec": {"priority": 3, "nodeSelector": {"disk": "yes"}}});
+        assert_eq!(
+            read_template("spec:\n  priority: 3\n  nodeSelector: {disk: \"yes\"}\n"),
+            Ok(read.clone())
+        );
+        assert_eq!(read_template(&read.to_string()), Ok(read));
+    }
+
+    #[test]
+    fn what_is_no_template_is_said_to_be_none() {
+        assert!(read_template("spec: [").is_err_and(|error| error.starts_with("it is not YAML: ")));
+        for text in ["", "- spec", "spec"] {
+            assert!(read_template(text).is_err_and(|error| error.starts_with("it is not a pod template")));
+        }
+    }
 }

@@ -127,6 +127,12 @@ fn pods_that_the_scheduler_was_let_at_count_one_by_one_and_never_get_stale() {
     assert_eq!(later(&pods), [8, 8]);
 }
 
+fn list(pods: &[Pod], version: u64) -> OwnPods {
+    let mut list = OwnPods { version, ..OwnPods::default() };
+    list.add(pods);
+    list
+}
+
 #[test]
 fn what_is_gone_does_not_come_back_and_what_is_new_does_not_go() {
     let claim = [("a", 5)];
@@ -137,14 +143,14 @@ fn what_is_gone_does_not_come_back_and_what_is_new_does_not_go() {
     let listed = [old.clone()];
     ledger.forget_pod(&old);
     ledger.note_pod(&ours("new", &claim, 0, "2026-01-01T00:00:51Z", 9));
-    ledger.replace_own(&listed, 8);
+    ledger.replace_own(list(&listed, 8));
     let names: Vec<_> = ledger.own().map(|own| own.job.as_str()).collect();
     assert_eq!(names, ["new"]);
     // The answer to a request comes after the watch told of the deletion.
     ledger.note_pod(&old);
     assert!(ledger.pods_of("uid-old").is_empty());
     // What the next list does not have is gone.
-    ledger.replace_own(&[], 10);
+    ledger.replace_own(list(&[], 10));
     assert_eq!(ledger.own().count(), 0);
 }
 

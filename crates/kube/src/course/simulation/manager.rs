@@ -4,6 +4,7 @@ use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
 
 use super::world::{Answer, World};
+use crate::cluster::OwnPods;
 use crate::course::{Action, Observed, Setback, answer, decide};
 use crate::job::{Job, JobStatus};
 
@@ -79,7 +80,10 @@ impl Manager {
         let listed = std::mem::take(&mut self.listed);
         if listed {
             world.look();
-            ledger.replace_own(world.pods.values(), world.written);
+            let mut list = OwnPods::default();
+            list.version = world.written;
+            list.add(world.pods.values());
+            ledger.replace_own(list);
         }
         let seen = Observed {
             job: &self.job,
