@@ -15,19 +15,20 @@ locals {
 
   # A public key is a text, or the name of a file; without a word it is the user's own.
   usual_keys     = [for name in ["id_ed25519", "id_ecdsa", "id_rsa"] : "~/.ssh/${name}.pub" if fileexists(pathexpand("~/.ssh/${name}.pub"))]
-  key_source     = var.horovod_master_node.public_key != null ? var.horovod_master_node.public_key : try(local.usual_keys[0], "")
-  public_key     = can(regex("^(ssh|ecdsa|sk)-", local.key_source)) ? local.key_source : try(file(pathexpand(local.key_source)), "")
   upload_key     = var.horovod_master_node.key_pair == null
-  key_is_good    = can(regex("^(ssh|ecdsa|sk)-[a-z0-9@.-]+ [A-Za-z0-9+/=]+", local.public_key))
-  key_is_private = strcontains(local.public_key, "PRIVATE KEY") || strcontains(local.key_source, "PRIVATE KEY")
+  key_source     = var.horovod_master_node.public_key != null ? var.horovod_master_node.public_key : try(local.usual_keys[0], "")
+  key_text       = can(regex("^(ssh|ecdsa|sk)-", local.key_source)) ? local.key_source : try(file(pathexpand(local.key_source)), "")
+  key_is_good    = can(regex("^(ssh|ecdsa|sk)-[a-z0-9@.-]+ [A-Za-z0-9+/=]+", local.key_text))
+  key_is_private = strcontains("${local.key_source}${local.key_text}", "PRIVATE KEY")
   key_name       = local.upload_key ? one(openstack_compute_keypair_v2.cluster[*].name) : var.horovod_master_node.key_pair
 }
 
 # A pair that the cloud would make itself has its private half in the state; so only a public half is ever given.
 resource "openstack_compute_keypair_v2" "cluster" {
-  count      = local.upload_key ? 1 : 0
-  name       = var.cluster_name
-  public_key = trimspace(local.public_key)
+  count = local.upload_key ? 1 : 0
+  name  = var.cluster_name
+  # Nothing but a public key gets even into a plan, which is shown.
+  public_key = local.key_is_good ? trimspace(local.key_text) : "refused"
 }
 
 resource "openstack_compute_servergroup_v2" "cluster" {

@@ -137,7 +137,14 @@ class FakeCloud:
         if rest == "flavors/detail":
             return 200, {
                 "flavors": [
-                    {"id": name, "name": name, "vcpus": flavor.vcpus, "ram": flavor.ram, "disk": flavor.disk, "swap": ""}
+                    {
+                        "id": name,
+                        "name": name,
+                        "vcpus": flavor.vcpus,
+                        "ram": flavor.ram,
+                        "disk": flavor.disk,
+                        "swap": "",
+                    }
                     for name, flavor in self.flavors.items()
                 ]
             }
@@ -146,7 +153,9 @@ class FakeCloud:
         if rest.startswith("os-keypairs/"):
             name = rest.split("/")[1]
             if name in self.key_pairs:
-                return 200, {"keypair": {"name": name, "public_key": self.key_pairs[name], "fingerprint": "", "user_id": "0a"}}
+                return 200, {
+                    "keypair": {"name": name, "public_key": self.key_pairs[name], "fingerprint": "", "user_id": "0a"}
+                }
             return 404, {"itemNotFound": {"code": 404, "message": f"Keypair {name} not found for user 0a"}}
         return 404, {"itemNotFound": {"code": 404, "message": path}}
 
@@ -154,7 +163,13 @@ class FakeCloud:
         if path != "v2/images":
             return 404, {}
         found = [
-            {"id": known, "name": name, "status": "active", "created_at": "2026-01-01T00:00:00Z", "updated_at": "2026-01-01T00:00:00Z"}
+            {
+                "id": known,
+                "name": name,
+                "status": "active",
+                "created_at": "2026-01-01T00:00:00Z",
+                "updated_at": "2026-01-01T00:00:00Z",
+            }
             for name, known in self.images.items()
             if query.get("name", name) == name
         ]
@@ -209,13 +224,13 @@ class _Handler(BaseHTTPRequestHandler):
         self.end_headers()
         self.wfile.write(text)
 
-    def do_GET(self) -> None:  # noqa: N802
+    def do_GET(self) -> None:
         self._reply("GET")
 
-    def do_POST(self) -> None:  # noqa: N802
+    def do_POST(self) -> None:
         self._reply("POST")
 
-    def do_DELETE(self) -> None:  # noqa: N802
+    def do_DELETE(self) -> None:
         self._reply("DELETE")
 
     def log_message(self, *_words: object) -> None:

@@ -1,0 +1,514 @@
+"""The Terraform module: its form, every refusal and its words, and what a plan with the real provider would make.
+
+The cloud is a fake that only answers questions (fake_cloud.py); nothing is made. test_cloud.py makes it, in a real one.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fake_cloud import PASSWORD, USER, FakeCloud, Flavor, FloatingAddress
+from terraform import DEPLOY, Cluster
+
+KEY = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIJh4Vw5JqVtfUVRKXUB5nF5hQx1Yy0mFZb9zIhF2kJ3w anna@laptop"
+
+# What the provider's versions 2 and 3 no longer have, as their upgrade guides say, of what a cluster could use.
+REMOVED = {
+    "openstack_blockstorage_volume_attach_v2",
+    "openstack_blockstorage_volume_v1",
+    "openstack_blockstorage_volume_v2",
+    "openstack_compute_floatingip_associate_v2",
+    "openstack_compute_floatingip_v2",
+    "openstack_compute_secgroup_v2",
+}
+
+
+@pytest.fixture(scope="module")
+def template(tmp_path_factory: pytest.TempPathFactory) -> Cluster:
+    """Make a folder that is initialised once, for all others to be copies of."""
+    return Cluster(tmp_path_factory.mktemp("template"), {})
+
+
+@pytest.fixture
+def cloud() -> Iterator[FakeCloud]:
+    with FakeCloud() as cloud:
+        yield cloud
+
+
+@pytest.fixture
+def cluster(template: Cluster, tmp_path: Path, cloud: FakeCloud) -> Cluster:
+    """Return a cluster that can be planned."""
+    provider = {
+        "auth_url": cloud.address,
+        "project_name": "research",
+        "region": "RegionOne",
+        "user_domain_name": "Default",
+    }
+    variables = {
+        "auth_data": {"user_name": USER, "password": PASSWORD},
+        "openstack_provider": provider,
+        "horovod_master_node": {"flavor_name": "small", "image_name": "debian-12", "public_key": KEY},
+        "horovod_worker_node": {"count": 2},
+        "admin_cidr": "203.0.113.7/32",
+    }
+    return Cluster(tmp_path / "cluster", variables, template.folder)
+
+
+def test_the_files_are_formatted(template: Cluster) -> None:
+    done = template.run("fmt", "-check", "-diff", "-recursive", str(DEPLOY))
+    assert done.status == 0, done.text
+
+
+def test_the_configuration_is_valid(template: Cluster) -> None:
+    found = json.loads(template.run("validate", "-json").output)
+    # The provider's own default for load balancers, which nobody here has, makes it say this.
+    others = [one for one in found["diagnostics"] if "use_octavia" not in one["detail"]]
+    assert found["valid"], others
+    assert others == []
+
+
+def test_everything_used_is_in_the_old_and_the_new_provider() -> None:
+    text = "".join(file.read_text() for file in DEPLOY.glob("*.tf"))
+    used = set(re.findall(r'^(?:resource|data) "(openstack_\w+)"', text, re.MULTILINE))
+    assert used
+    assert not used & REMOVED
+
+
+def test_no_lock_file_or_state_is_in_the_repository() -> None:
+    ignored = (DEPLOY / ".gitignore").read_text()
+    assert "/.terraform*" in ignored
+    assert "/*.tfstate*" in ignored
+    assert not list(DEPLOY.glob(".terraform.lock.hcl"))
+
+
+def test_the_placeholders_of_both_files_are_refused_without_a_word_to_any_cloud(
+    cluster: Cluster, cloud: FakeCloud
+) -> None:
+    for name in ("auth_data.auto.tfvars", "resources.auto.tfvars"):
+        shutil.copy(DEPLOY / name, cluster.folder / name)
+    done = cluster.run("plan")
+    assert done.status == 1
+    for name in ("openstack_provider", "horovod_master_node", "horovod_worker_node"):
+        assert f"resources.auto.tfvars still has placeholders in {name}" in done.words
+    assert "admin_cidr in resources.auto.tfvars still has its placeholder" in done.words
+    assert cloud.requests == []
+
+
+def test_the_placeholders_of_the_password_are_refused(cluster: Cluster, cloud: FakeCloud) -> None:
+    shutil.copy(DEPLOY / "auth_data.auto.tfvars", cluster.folder)
+    done = cluster.run("plan")
+    assert done.status == 1
+    assert "auth_data.auto.tfvars still has placeholders: put your own user_name and password there" in done.words
+    assert cloud.requests == []
+
+
+# What is wrong by itself: a value, and what is said about it.
+INVALID: list[tuple[str, Any, str]] = [
+    ("admin_cidr", "YOUR.PUBLIC.ADDRESS/32", "still has its placeholder"),
+    ("admin_cidr", "0.0.0.0/0", "admin_cidr would open ssh and JupyterLab to the whole world"),
+    ("admin_cidr", "::/0", "admin_cidr would open ssh and JupyterLab to the whole world"),
+    ("admin_cidr", "0.0.0.0/1,128.0.0.0/1", "admin_cidr would open ssh and JupyterLab to the whole world"),
+    ("admin_cidr", "203.0.113.7/32, 0.0.0.0/0", "admin_cidr would open ssh and JupyterLab to the whole world"),
+    ("admin_cidr", "203.0.113.7", "admin_cidr must be a range of addresses such as 203.0.113.7/32"),
+    ("admin_cidr", "", "admin_cidr must be a range of addresses"),
+    ("admin_cidr", "my house", "admin_cidr must be a range of addresses"),
+    (
+        "openstack_provider",
+        {"auth_url": "https://YOUR_KEYSTONE:5000/v3"},
+        "still has placeholders in openstack_provider",
+    ),
+    ("openstack_provider", {"auth_url": "keystone.example.org"}, "auth_url must be the address of Keystone"),
+    ("openstack_provider", {"tenant_name": "research"}, "both project_name and tenant_name, which mean the same"),
+    ("horovod_master_node", {"flavor_name": "YOUR_FLAVOR"}, "still has placeholders in horovod_master_node"),
+    ("horovod_master_node", {"image_name": None}, "needs either image_name or image_id (openstack image list)"),
+    ("horovod_master_node", {"image_id": "1234"}, "needs either image_name or image_id (openstack image list)"),
+    (
+        "horovod_master_node",
+        {"key_pair": "anna"},
+        "both key_pair (the name of one that is in the cloud) and public_key",
+    ),
+    ("horovod_master_node", {"public_ip": "somewhere"}, "public_ip must be a floating IP of your project"),
+    ("horovod_master_node", {"volume_size": 1.5}, "are in GB: whole numbers"),
+    ("horovod_master_node", {"boot_volume_size": -1}, "are in GB: whole numbers"),
+    ("horovod_master_node", {"gpus": -1}, "horovod_master_node.gpus cannot be less than 0"),
+    ("horovod_master_node", {"flavor_name": None}, 'attribute "flavor_name" is required'),
+    ("horovod_worker_node", {"count": -1}, "horovod_worker_node.count must be a whole number from 0 to 500"),
+    ("horovod_worker_node", {"count": 1.5}, "horovod_worker_node.count must be a whole number from 0 to 500"),
+    ("horovod_worker_node", {"count": "many"}, "a number is required"),
+    ("horovod_worker_node", {"flavor_name": "YOUR_FLAVOR"}, "still has placeholders in horovod_worker_node"),
+    (
+        "horovod_worker_node",
+        {"image_name": "a", "image_id": "b"},
+        "horovod_worker_node has both image_name and image_id",
+    ),
+    ("horovod_worker_node", {"boot_volume_size": 0.5}, "horovod_worker_node.boot_volume_size is in GB"),
+    ("horovod_worker_node", {"gpus": -1}, "horovod_worker_node.gpus cannot be less than 0"),
+    ("network", {"cidr": "10.20.30.0"}, "network.cidr must be a range of private IPv4 addresses"),
+    ("network", {"cidr": "fd00::/64"}, "network.cidr must be a range of private IPv4 addresses"),
+    ("network", {"cidr": "10.20.30.0/30"}, "must have between 8 and 28 bits after the slash"),
+    ("network", {"dns": ["example.org"]}, "network.dns must be a list of addresses of name servers"),
+    ("network", {"name": "a", "id": "b"}, "network has both name and id"),
+    ("cluster_name", "My Cluster", "cluster_name must be at most 32 small letters, digits and hyphens"),
+    ("cluster_name", "a-", "cluster_name must be at most 32 small letters, digits and hyphens"),
+    ("server_group", "together", "server_group must be affinity, anti-affinity"),
+    ("ssh_user", "root; reboot", "ssh_user must be the name of a user"),
+    ("framework", "mxnet", "framework must be tensorflow or torch"),
+    ("image", "two words", "image must be the name of a container image"),
+    ("ready_timeout", 0, "ready_timeout is in seconds, at least 1"),
+]
+
+
+@pytest.mark.parametrize(("name", "value", "message"), INVALID, ids=[f"{name}={value}" for name, value, _ in INVALID])
+def test_a_wrong_value_is_refused_by_name(cluster: Cluster, name: str, value: Any, message: str) -> None:
+    cluster.write(**{name: value})
+    done = cluster.run("plan")
+    assert done.status == 1
+    assert message in done.words
+
+
+# Credentials that cannot be: none of it may be shown, since Terraform shows what a variable was given as.
+CREDENTIALS: list[tuple[dict[str, str | None], str]] = [
+    ({"user_name": None}, "only one of user_name and password: give both, or neither"),
+    ({"user_name": "YOUR_USER_NAME"}, "still has placeholders"),
+    ({"application_credential_id": "0a"}, "only one of application_credential_id and application_credential_secret"),
+    (
+        {"application_credential_id": "0a", "application_credential_secret": PASSWORD},
+        "both a password and an application credential: remove one, best the password",
+    ),
+]
+
+
+@pytest.mark.parametrize(("change", "message"), CREDENTIALS, ids=[message[:40] for _, message in CREDENTIALS])
+def test_credentials_that_cannot_be_are_refused_and_not_shown(
+    cluster: Cluster, cloud: FakeCloud, change: dict[str, str | None], message: str
+) -> None:
+    cluster.write(auth_data=change)
+    done = cluster.run("plan")
+    assert done.status == 1
+    assert message in done.words
+    assert PASSWORD not in done.text
+    assert cloud.requests == []
+
+
+def test_a_wrong_password_is_said_once_and_not_shown(cluster: Cluster) -> None:
+    cluster.write(auth_data={"password": "wrong-horse"})
+    done = cluster.run("plan")
+    assert done.status == 1
+    assert done.text.count("Error: ") == 1
+    assert "requires authentication" in done.words or "Authentication failed" in done.words
+    assert "who you are: auth_data, openstack_provider, clouds.yaml or OS_* variables" in done.words
+    assert "wrong-horse" not in done.text
+
+
+def test_a_cloud_that_is_not_there_is_named(cluster: Cluster) -> None:
+    cluster.write(openstack_provider={"auth_url": "http://127.0.0.1:9/v3"})
+    done = cluster.run("plan")
+    assert done.status == 1
+    assert "127.0.0.1:9" in done.words
+    assert "connection refused" in done.words
+
+
+Change = Callable[[FakeCloud], object]
+
+
+def no_change(_cloud: FakeCloud) -> None:
+    """Leave the cloud as it is."""
+
+
+def limits(**limits: int) -> Change:
+    return lambda cloud: cloud.limits.update(limits)
+
+
+def quota(**quota: int) -> Change:
+    return lambda cloud: cloud.quota.update(quota)
+
+
+def put(kind: str, name: str, value: Any) -> Change:
+    return lambda cloud: getattr(cloud, kind).__setitem__(name, value)
+
+
+# What only the cloud can tell: what it is like, what is asked for, and what is said.
+REFUSED: list[tuple[str, Change, dict[str, Any], str]] = [
+    (
+        "no such image",
+        no_change,
+        {"horovod_master_node": {"image_name": "debian-13"}},
+        "The cloud has no image debian-13 (horovod_master_node): `openstack image list` shows those it has",
+    ),
+    (
+        "no image of that id",
+        no_change,
+        {"horovod_master_node": {"image_name": None, "image_id": "22222222"}},
+        "The cloud has no image 22222222 (horovod_master_node)",
+    ),
+    (
+        "no such image for workers",
+        no_change,
+        {"horovod_worker_node": {"image_name": "debian-13"}},
+        "The cloud has no image debian-13 (horovod_worker_node)",
+    ),
+    (
+        "no such flavour",
+        no_change,
+        {"horovod_master_node": {"flavor_name": "huge"}},
+        "horovod_master_node.flavor_name: see `openstack flavor list`",
+    ),
+    (
+        "no such flavour for workers",
+        no_change,
+        {"horovod_worker_node": {"flavor_name": "huge"}},
+        "horovod_worker_node.flavor_name: see `openstack flavor list`",
+    ),
+    (
+        "a flavour without a disk",
+        put("flavors", "diskless", Flavor(disk=0)),
+        {"horovod_worker_node": {"flavor_name": "diskless"}},
+        "The flavour diskless has no disk: give horovod_worker_node.boot_volume_size",
+    ),
+    (
+        "no such key pair",
+        no_change,
+        {"horovod_master_node": {"public_key": None, "key_pair": "bert"}},
+        "horovod_master_node.key_pair: see `openstack keypair list`",
+    ),
+    (
+        "no key at all",
+        no_change,
+        {"horovod_master_node": {"public_key": None}},
+        "There is no public key in ~/.ssh to let you in with. Make one (ssh-keygen -t ed25519)",
+    ),
+    (
+        "a key that is none",
+        no_change,
+        {"horovod_master_node": {"public_key": "no-such-file.pub"}},
+        "must be an OpenSSH public key (ssh-ed25519 AAAA…) or the name of a file that holds one",
+    ),
+    (
+        "no such address",
+        no_change,
+        {"horovod_master_node": {"public_ip": "198.51.100.9"}},
+        "horovod_master_node.public_ip: see `openstack floating ip list`",
+    ),
+    (
+        "an address that another machine has",
+        put("addresses", "198.51.100.9", FloatingAddress(port="another")),
+        {"horovod_master_node": {"public_ip": "198.51.100.9"}},
+        "The address 198.51.100.9 (horovod_master_node.public_ip) is in use by another machine",
+    ),
+    (
+        "no such network",
+        no_change,
+        {"network": {"name": "lab"}},
+        "network.name or network.id: see `openstack network list`",
+    ),
+    (
+        "two external networks",
+        put("networks", "other", True),
+        {},
+        "name it in network.external_network: see `openstack network list --external`",
+    ),
+    (
+        "too many machines",
+        limits(totalInstancesUsed=8),
+        {},
+        "The project's quota is too small. instances: 3 more machines are needed, and 8 of 10 are in use",
+    ),
+    (
+        "too many cores and too much memory",
+        limits(maxTotalCores=4, maxTotalRAMSize=8192),
+        {},
+        "cores: 6 more cores are needed, and 0 of 4 are in use; ram: 12288 more MB of memory are needed, and 0 of 8192",
+    ),
+    (
+        "no network allowed",
+        quota(network=0, router=0),
+        {},
+        "network: 1 needed, 0 allowed; router: 1 needed, 0 allowed. Ask for more, or name a network that is there",
+    ),
+    ("no floating IP allowed", quota(floatingip=0), {}, "floatingip: 1 needed, 0 allowed"),
+    (
+        "a network without room",
+        limits(maxTotalInstances=-1, maxTotalCores=-1, maxTotalRAMSize=-1),
+        {"network": {"cidr": "10.0.0.0/28"}, "horovod_worker_node": {"count": 11}},
+        "network.cidr 10.0.0.0/28 has no room for 12 machines",
+    ),
+]
+
+
+@pytest.mark.parametrize(("_name", "change", "variables", "message"), REFUSED, ids=[name for name, *_ in REFUSED])
+def test_what_the_cloud_does_not_have_is_said_before_anything_is_made(
+    cluster: Cluster,
+    cloud: FakeCloud,
+    tmp_path: Path,
+    _name: str,
+    change: Change,
+    variables: dict[str, Any],
+    message: str,
+) -> None:
+    change(cloud)
+    cluster.write(**variables)
+    done = cluster.run("plan", env={"HOME": str(tmp_path)})
+    assert done.status == 1
+    assert message in done.words
+    assert [request for request in cloud.requests if not request.startswith("GET ")] == ["POST v3/auth/tokens"]
+
+
+@pytest.mark.parametrize("where", ["text", "file"])
+def test_a_private_key_is_refused_and_not_shown(cluster: Cluster, where: str) -> None:
+    text = "-----BEGIN OPENSSH PRIVATE KEY-----\nc2VjcmV0LXNlY3JldA==\n-----END OPENSSH PRIVATE KEY-----\n"
+    (cluster.folder / "id_ed25519").write_text(text)
+    cluster.write(horovod_master_node={"public_key": text if where == "text" else "id_ed25519"})
+    done = cluster.run("plan")
+    assert done.status == 1
+    assert "horovod_master_node.public_key is a private key, which must never leave your machine" in done.words
+    assert "c2VjcmV0" not in done.text
+
+
+def test_the_machines_that_are_there_do_not_count_against_the_quota_again(cluster: Cluster, cloud: FakeCloud) -> None:
+    limits(maxTotalInstances=4, totalInstancesUsed=3, maxTotalCores=8, totalCoresUsed=6)(cloud)
+    cloud.ports = {"ronde-master": ["m"], "ronde-worker": ["w1", "w2"]}
+    cluster.write(horovod_worker_node={"count": 3})
+    cluster.run("plan", check=True)
+    cluster.write(horovod_worker_node={"count": 4})
+    assert "instances: 2 more machines are needed, and 3 of 4 are in use" in cluster.run("plan").words
+
+
+def test_a_plan_has_one_master_two_workers_and_the_ways_to_them(cluster: Cluster) -> None:
+    planned = cluster.planned()
+    names = [
+        planned[f"openstack_compute_instance_v2.{address}"]["name"] for address in ("master", "worker[0]", "worker[1]")
+    ]
+    assert names == ["ronde-master", "ronde-worker-1", "ronde-worker-2"]
+    assert planned["openstack_compute_keypair_v2.cluster[0]"]["public_key"] == KEY
+    for kind in ("network", "subnet", "router", "router_interface"):
+        assert f"openstack_networking_{kind}_v2.cluster[0]" in planned
+    assert planned["openstack_networking_router_v2.cluster[0]"]["external_network_id"] == "id-of-public"
+    assert planned["openstack_networking_floatingip_v2.master[0]"]["pool"] == "public"
+    assert 'terraform_data.ready["ronde-worker-2"]' in planned
+    assert "terraform_data.configure[0]" in planned
+
+
+def test_only_ssh_and_jupyter_are_open_and_only_to_the_administrators(cluster: Cluster) -> None:
+    cluster.write(admin_cidr="203.0.113.7/32, 2001:db8::/64")
+    rules = [after for address, after in cluster.planned().items() if "secgroup_rule" in address]
+    allowed = {("203.0.113.7/32", "IPv4"), ("2001:db8::/64", "IPv6")}
+    opened = set()
+    for rule in rules:
+        assert rule["direction"] == "ingress"
+        # The other end is a group, which the next test looks at, if there is no address.
+        if "remote_ip_prefix" not in rule:
+            continue
+        assert (rule["remote_ip_prefix"], rule["ethertype"]) in allowed
+        assert rule["protocol"] == "tcp"
+        assert rule["port_range_min"] == rule["port_range_max"]
+        opened.add(rule["port_range_min"])
+    assert opened == {22, 8888}
+
+
+def test_every_rule_without_an_address_names_the_cluster_group(cluster: Cluster) -> None:
+    resources = cluster.plan()["configuration"]["root_module"]["resources"]
+    rules = {
+        resource["address"]: resource["expressions"] for resource in resources if "secgroup_rule" in resource["type"]
+    }
+    inside = rules["openstack_networking_secgroup_rule_v2.cluster"]
+    assert "openstack_networking_secgroup_v2.cluster.id" in inside["remote_group_id"]["references"]
+    assert "openstack_networking_secgroup_v2.cluster.id" in inside["security_group_id"]["references"]
+    assert set(rules) == {f"openstack_networking_secgroup_rule_v2.{name}" for name in ("cluster", "access")}
+    ports = {resource["address"]: resource["expressions"] for resource in resources if "_port_v2" in resource["type"]}
+    access = "openstack_networking_secgroup_v2.access.id"
+    assert access in ports["openstack_networking_port_v2.master"]["security_group_ids"]["references"]
+    assert access not in ports["openstack_networking_port_v2.worker"]["security_group_ids"]["references"]
+
+
+def test_no_secret_is_planned_for_the_state(cluster: Cluster) -> None:
+    plan = cluster.plan()
+    text = json.dumps(
+        {name: plan[name] for name in ("planned_values", "prior_state", "resource_changes", "output_changes")}
+    )
+    assert PASSWORD not in text
+    for change in plan["resource_changes"]:
+        after = change["change"]["after"] or {}
+        for name in ("user_data", "admin_pass", "private_key"):
+            assert not after.get(name), change["address"]
+    # A pair that is given its public half never has a private one.
+    assert KEY in text
+
+
+def test_machines_only_are_made_without_ansible(cluster: Cluster) -> None:
+    cluster.write(configure=False)
+    planned = cluster.planned()
+    assert not [address for address in planned if address.startswith("terraform_data.configure")]
+    assert 'terraform_data.ready["ronde-master"]' in planned
+
+
+def test_a_network_that_is_there_and_a_given_address_are_used(cluster: Cluster, cloud: FakeCloud) -> None:
+    cloud.networks["lab"] = False
+    cloud.addresses["198.51.100.9"] = FloatingAddress()
+    cluster.write(network={"name": "lab"}, horovod_master_node={"public_ip": "198.51.100.9"})
+    planned = cluster.planned()
+    assert not [address for address in planned if re.search(r"(network|subnet|router|floatingip)_v2\.", address)]
+    assert planned["openstack_networking_port_v2.worker[1]"]["network_id"] == "id-of-lab"
+    assert planned["openstack_networking_floatingip_associate_v2.master[0]"]["floating_ip"] == "198.51.100.9"
+
+
+def test_a_given_address_tells_where_the_router_leads(cluster: Cluster, cloud: FakeCloud) -> None:
+    cloud.networks["other"] = True
+    cloud.addresses["198.51.100.9"] = FloatingAddress()
+    cluster.write(horovod_master_node={"public_ip": "198.51.100.9"})
+    planned = cluster.planned()
+    assert planned["openstack_networking_router_v2.cluster[0]"]["external_network_id"] == "id-of-public"
+
+
+def test_machines_can_do_without_a_public_address(cluster: Cluster, cloud: FakeCloud) -> None:
+    cloud.networks["lab"] = False
+    cluster.write(network={"name": "lab"}, horovod_master_node={"public_ip": "none"})
+    assert not [address for address in cluster.planned() if "floatingip" in address]
+
+
+def test_a_key_pair_of_the_project_is_used_as_it_is(cluster: Cluster) -> None:
+    cluster.write(horovod_master_node={"public_key": None, "key_pair": "anna"})
+    planned = cluster.planned()
+    assert "openstack_compute_keypair_v2.cluster[0]" not in planned
+    assert planned["openstack_compute_instance_v2.worker[0]"]["key_pair"] == "anna"
+
+
+def test_the_key_of_the_user_is_taken_without_a_word(cluster: Cluster, tmp_path: Path) -> None:
+    (tmp_path / ".ssh").mkdir()
+    (tmp_path / ".ssh" / "id_ed25519.pub").write_text(f"{KEY}\n")
+    cluster.write(horovod_master_node={"public_key": None})
+    shown = cluster.run("plan", env={"HOME": str(tmp_path)}, check=True).text
+    assert KEY in shown
+
+
+def test_volumes_groups_and_gpus_are_planned(cluster: Cluster, cloud: FakeCloud) -> None:
+    cloud.flavors["gpu"] = Flavor(disk=0, extra_specs={"pci_passthrough:alias": "a100:2", "resources:VGPU": "1"})
+    cluster.write(
+        horovod_master_node={"volume_size": 50, "volume_type": "ssd"},
+        horovod_worker_node={"count": 1, "flavor_name": "gpu", "boot_volume_size": 40},
+        server_group="anti-affinity",
+        framework="torch",
+    )
+    plan = cluster.plan()
+    planned = {change["address"]: change["change"]["after"] for change in plan["resource_changes"]}
+    assert planned["openstack_blockstorage_volume_v3.share[0]"]["size"] == 50
+    assert "openstack_compute_volume_attach_v2.share[0]" in planned
+    assert planned["openstack_compute_servergroup_v2.cluster[0]"]["policies"] == ["anti-affinity"]
+    disk = planned["openstack_compute_instance_v2.worker[0]"]["block_device"][0]
+    assert (disk["volume_size"], disk["delete_on_termination"]) == (40, True)
+    line = plan["planned_values"]["outputs"]["horovodrun"]["value"]
+    assert line == "horovodrun -np 4 -H host1:1,host2:3 -p 12345 python /examples/torch_digits.py"
+
+
+def test_the_line_of_the_users_is_an_output(cluster: Cluster) -> None:
+    cluster.write(horovod_worker_node={"count": 1})
+    outputs = cluster.plan()["planned_values"]["outputs"]
+    line = "horovodrun -np 2 -H host1:1,host2:1 -p 12345 python /examples/tensorflow2_mnist.py"
+    assert outputs["horovodrun"]["value"] == line
+    assert outputs["jupyter_token"]["value"].endswith("docker exec horovod_master cat /run/ronde/jupyter-token.1000")
