@@ -82,7 +82,8 @@ class Cloud:
         self._wsgi("nova", 8774, "/usr/bin/nova-api-wsgi")
         for name in ("nova-conductor", "nova-scheduler"):
             machine.start(name, "runuser", "-u", "nova", "--", name)
-        machine.start("nova-compute", "nova-compute")
+        # Debian would have it read of libvirt in a second file.
+        machine.start("nova-compute", "nova-compute", "--config-file", "/etc/nova/nova.conf")
         for service in SERVICES:
             self._await_answer(service)
         self._await_compute()

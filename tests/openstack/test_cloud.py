@@ -1,0 +1,243 @@
+"""The Terraform module on a real OpenStack: made, grown, shrunk, refused, interrupted, and gone without a trace.
+
+The cloud is real as far as its services go (testbed/cloud.py): servers are namespaces with an ssh server, so Ansible
+is left out here (`configure = false`), and there is no block storage. `make test-openstack` runs this.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from terraform import Cluster
+from testbed import PASSWORD, PROJECT, USER, Cloud
+from testbed.cloud import ADMIN, KEYSTONE
+
+LOGS = Path(__file__).resolve().parents[2] / "target" / "test-logs" / "openstack"
+
+
+@pytest.fixture(scope="module")
+def cloud() -> Iterator[Cloud]:
+    with Cloud(LOGS) as cloud:
+        yield cloud
+
+
+@pytest.fixture(scope="module")
+def agent(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]]:
+    """Start an ssh-agent with a key of its own, as `ssh -A` would bring one; give its environment."""
+    folder = tmp_path_factory.mktemp("agent")
+    key = folder / "id_ed25519"
+    subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-C", "test", "-f", key], check=True)
+    # In the foreground, so that it is a child that can be ended.
+    with subprocess.Popen(["ssh-agent", "-D", "-a", folder / "socket"], stdout=subprocess.DEVNULL) as agent:
+        try:
+            while not (folder / "socket").exists():
+                assert agent.poll() is None
+                time.sleep(0.01)
+            env = {"SSH_AUTH_SOCK": str(folder / "socket"), "KEY": str(key.with_suffix(".pub"))}
+            subprocess.run(["ssh-add", "-q", key], env={**os.environ, **env}, check=True)
+            yield env
+        finally:
+            agent.terminate()
+
+
+@pytest.fixture(scope="module")
+def template(tmp_path_factory: pytest.TempPathFactory) -> Cluster:
+    return Cluster(tmp_path_factory.mktemp("template"), {})
+
+
+@pytest.fixture
+def cluster(template: Cluster, cloud: Cloud, agent: dict[str, str], tmp_path: Path) -> Iterator[Cluster]:
+    """Return a cluster that can be made, in a project that is empty, and must be so again in the end."""
+    assert cloud.everything() == {}
+    provider = {"auth_url": KEYSTONE, "project_name": PROJECT, "region": "RegionOne", "user_domain_name": "Default"}
+    variables = {
+        "auth_data": {"user_name": USER, "password": PASSWORD},
+        "openstack_provider": provider,
+        "horovod_master_node": {"flavor_name": "small", "image_name": "debian-12", "public_key": agent["KEY"]},
+        "horovod_worker_node": {"count": 2},
+        "admin_cidr": "203.0.113.7/32",
+        "configure": False,
+        "ready_timeout": 120,
+    }
+    cluster = Cluster(tmp_path / "cluster", variables, template.folder, cloud.machine.network(), agent)
+    yield cluster
+    cluster.run("destroy", "-auto-approve", check=True)
+    assert cloud.everything() == {}
+
+
+def outputs(cluster: Cluster) -> dict[str, Any]:
+    said = json.loads(cluster.run("output", "-json", check=True).output)
+    return {name: output["value"] for name, output in said.items()}
+
+
+def instances(cloud: Cloud) -> dict[str, str]:
+    """Return the ids of all servers, by name."""
+    return {server["name"]: server["id"] for server in cloud.api("GET", "compute", "/servers")["servers"]}
+
+
+def over_ssh(cluster: Cluster, name: str, *command: str) -> str:
+    words = [*cluster.before, "ssh", "-F", "ssh_config", "-o", "BatchMode=yes", name, *command]
+    done = subprocess.run(words, cwd=cluster.folder, env=cluster.env, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    return done.stdout.strip()
+
+
+def changed(done_text: str) -> set[str]:
+    """Return the addresses that a run has made, changed or removed."""
+    return set(re.findall(r"^(\S+): (?:Creating|Modifying|Destroying)\.\.\.", done_text, re.MULTILINE))
+
+
+def test_a_cluster_comes_grows_shrinks_and_goes(cluster: Cluster, cloud: Cloud) -> None:
+    cluster.run("apply", "-auto-approve", check=True)
+
+    # It is there, and reached the way the outputs say.
+    said = outputs(cluster)
+    assert said["horovodrun"].startswith("horovodrun -np 3 -H host1:1,host2:1,host3:1 -p 12345 python /examples/")
+    assert said["jupyter"] == f"https://{said['master_address']}:8888/lab"
+    assert said["master_address"].startswith("198.51.100.")
+    assert set(said["workers"]) == {"ronde-worker-1", "ronde-worker-2"}
+    assert said["ssh"] == f"ssh -F '{cluster.folder}/ssh_config' ronde-master"
+    for name in ("ronde-master", "ronde-worker-1", "ronde-worker-2"):
+        assert over_ssh(cluster, name, "hostname") == name
+    first = instances(cloud)
+    assert set(first) == {"ronde-master", "ronde-worker-1", "ronde-worker-2"}
+    inventory = (cluster.folder / "inventory.yaml").read_text()
+    for address in (said["master_address"], said["master_private_address"], *said["workers"].values()):
+        assert address in inventory
+
+    # Nothing is left to do.
+    again = cluster.run("plan", "-detailed-exitcode")
+    assert again.status == 0, again.text
+
+    # No secret is in anything that was written, and none of the keys' private halves.
+    for file in cluster.folder.glob("*.tfstate*"):
+        assert_no_secret(file.read_text())
+    assert_no_secret(inventory)
+
+    # One more: only that one.
+    cluster.write(horovod_worker_node={"count": 3})
+    grown = cluster.run("apply", "-auto-approve", check=True)
+    new = {"openstack_networking_port_v2.worker[2]", "openstack_compute_instance_v2.worker[2]"}
+    assert changed(grown.text) == new | {"terraform_data.inventory", 'terraform_data.ready["ronde-worker-3"]'}
+    assert {name: known for name, known in instances(cloud).items() if name in first} == first
+    assert over_ssh(cluster, "ronde-worker-3", "hostname") == "ronde-worker-3"
+
+    # Two less: only those.
+    cluster.write(horovod_worker_node={"count": 1})
+    shrunk = cluster.run("apply", "-auto-approve", check=True)
+    machines = {address for address in changed(shrunk.text) if not address.startswith("terraform_data")}
+    kinds = ("openstack_networking_port_v2", "openstack_compute_instance_v2")
+    assert machines == {f"{kind}.worker[{index}]" for kind in kinds for index in (1, 2)}
+    left = {name: first[name] for name in ("ronde-master", "ronde-worker-1")}
+    assert instances(cloud) == left
+    assert over_ssh(cluster, "ronde-worker-1", "hostname") == "ronde-worker-1"
+
+    cluster.run("destroy", "-auto-approve", check=True)
+    assert cloud.everything() == {}
+    assert not [name for name in ("inventory.yaml", "ssh_config", "known_hosts") if (cluster.folder / name).exists()]
+    for file in cluster.folder.glob("*.tfstate*"):
+        assert_no_secret(file.read_text())
+
+
+def assert_no_secret(text: str) -> None:
+    assert PASSWORD not in text
+    assert "PRIVATE KEY" not in text
+    # What Keystone gives out instead of a password.
+    assert "gAAAA" not in text
+
+
+def test_only_administrators_and_the_cluster_itself_may_come_in(cluster: Cluster, cloud: Cloud) -> None:
+    cluster.write(horovod_worker_node={"count": 0})
+    cluster.run("apply", "-auto-approve", check=True)
+    groups = cloud.api("GET", "network", "/v2.0/security-groups")["security_groups"]
+    ours = {group["id"]: group for group in groups if group["name"].startswith("ronde-")}
+    rules = [
+        rule for group in ours.values() for rule in group["security_group_rules"] if rule["direction"] == "ingress"
+    ]
+    assert rules
+    for rule in rules:
+        if rule["remote_group_id"] is None:
+            assert rule["remote_ip_prefix"] == "203.0.113.7/32"
+            assert rule["port_range_min"] == rule["port_range_max"]
+            assert rule["port_range_min"] in (22, 8888)
+        else:
+            assert ours[rule["remote_group_id"]]["name"] == "ronde-cluster"
+    # No port has another group, such as the project's own.
+    ports = cloud.api("GET", "network", "/v2.0/ports?tags=ronde-cluster-ronde")["ports"]
+    assert ports
+    for port in ports:
+        assert set(port["security_groups"]) <= set(ours)
+        assert port["port_security_enabled"]
+
+
+def test_what_the_cloud_refuses_is_said_before_anything_is_made(cluster: Cluster, cloud: Cloud) -> None:
+    project = cloud.project()
+    refusals: list[tuple[dict[str, Any], str]] = [
+        ({"horovod_master_node": {"image_name": "debian-1"}}, "The cloud has no image debian-1 (horovod_master_node)"),
+        (
+            {"horovod_master_node": {"flavor_name": "huge"}},
+            "horovod_master_node.flavor_name: see `openstack flavor list`",
+        ),
+        (
+            {"horovod_master_node": {"public_key": None, "key_pair": "bert"}},
+            "horovod_master_node.key_pair: see `openstack keypair list`",
+        ),
+        (
+            {"horovod_master_node": {"public_ip": "198.51.100.99"}},
+            "horovod_master_node.public_ip: see `openstack floating ip list`",
+        ),
+        ({"network": {"name": "lab"}}, "network.name or network.id: see `openstack network list`"),
+        (
+            {"horovod_worker_node": {"count": 12}},
+            "instances: 13 more machines are needed, and 0 of 10 are in use",
+        ),
+        (
+            {"horovod_worker_node": {"flavor_name": "large", "count": 3}},
+            "cores: 25 more cores are needed, and 0 of 20 are in use",
+        ),
+        ({"auth_data": {"password": "wrong"}}, "who you are: auth_data, openstack_provider"),
+    ]
+    good = json.loads(json.dumps(cluster.variables))
+    for change, message in refusals:
+        cluster.write(**change)
+        done = cluster.run("apply", "-auto-approve")
+        assert done.status == 1
+        assert message in done.words
+        assert cloud.everything() == {}
+        cluster.variables = json.loads(json.dumps(good))
+        cluster.write()
+
+    cloud.api("PUT", "network", f"/v2.0/quotas/{project}", {"quota": {"floatingip": 0}}, ADMIN)
+    try:
+        done = cluster.run("apply", "-auto-approve")
+    finally:
+        cloud.api("DELETE", "network", f"/v2.0/quotas/{project}", user=ADMIN)
+    assert done.status == 1
+    assert "floatingip: 1 needed, 0 allowed" in done.words
+    assert cloud.everything() == {}
+
+
+def test_an_address_that_is_given_is_kept(cluster: Cluster, cloud: Cloud) -> None:
+    networks = cloud.api("GET", "network", "/v2.0/networks?name=public")["networks"]
+    request = {"floatingip": {"floating_network_id": networks[0]["id"]}}
+    given = cloud.api("POST", "network", "/v2.0/floatingips", request)["floatingip"]
+    address = given["floating_ip_address"]
+    try:
+        cluster.write(horovod_master_node={"public_ip": address}, horovod_worker_node={"count": 0})
+        cluster.run("apply", "-auto-approve", check=True)
+        assert outputs(cluster)["master_address"] == address
+        assert cluster.run("plan", "-detailed-exitcode").status == 0
+        cluster.run("destroy", "-auto-approve", check=True)
+        left = cloud.everything()
+        assert left == {"floatingips": [given["id"]]}
+    finally:
+        cloud.api("DELETE", "network", f"/v2.0/floatingips/{given['id']}")
