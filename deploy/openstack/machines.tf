@@ -1,9 +1,12 @@
 # The machines: one master, any number of workers, and what they are made of.
 
 locals {
-  # Neutron's resources are found by their tag, servers and volumes by their metadata.
-  tags     = ["ronde-cluster-${var.cluster_name}"]
+  # Whatever is made carries the cluster's name from the first moment, so that it is found even where the state does not
+  # have it (leftovers.py): as its description, its metadata, or, where there is neither, as its name. Tags come a moment
+  # later, and are for people and for counting.
+  mark     = "ronde-cluster-${var.cluster_name}"
   metadata = { ronde_cluster = var.cluster_name }
+  tags     = [local.mark]
 
   worker = {
     count             = var.horovod_worker_node.count
@@ -26,20 +29,21 @@ locals {
 # A pair that the cloud would make itself has its private half in the state; so only a public half is ever given.
 resource "openstack_compute_keypair_v2" "cluster" {
   count = local.upload_key ? 1 : 0
-  name  = var.cluster_name
+  name  = local.mark
   # Nothing but a public key gets even into a plan, which is shown.
   public_key = local.key_is_good ? trimspace(local.key_text) : "refused"
 }
 
 resource "openstack_compute_servergroup_v2" "cluster" {
   count    = var.server_group == "" ? 0 : 1
-  name     = var.cluster_name
+  name     = local.mark
   policies = [var.server_group]
 }
 
 resource "openstack_networking_port_v2" "master" {
   name               = "${var.cluster_name}-master"
   network_id         = local.network_id
+  description        = local.mark
   admin_state_up     = true
   security_group_ids = [openstack_networking_secgroup_v2.cluster.id, openstack_networking_secgroup_v2.access.id]
   tags               = concat(local.tags, ["ronde-master"])
@@ -51,6 +55,7 @@ resource "openstack_networking_port_v2" "worker" {
   count              = local.worker.count
   name               = "${var.cluster_name}-worker-${count.index + 1}"
   network_id         = local.network_id
+  description        = local.mark
   admin_state_up     = true
   security_group_ids = [openstack_networking_secgroup_v2.cluster.id]
   tags               = concat(local.tags, ["ronde-worker"])

@@ -25,14 +25,16 @@ locals {
 }
 
 resource "openstack_networking_network_v2" "cluster" {
-  count = local.own_network ? 1 : 0
-  name  = var.cluster_name
-  tags  = local.tags
+  count       = local.own_network ? 1 : 0
+  name        = var.cluster_name
+  description = local.mark
+  tags        = local.tags
 }
 
 resource "openstack_networking_subnet_v2" "cluster" {
   count           = local.own_network ? 1 : 0
   name            = var.cluster_name
+  description     = local.mark
   network_id      = openstack_networking_network_v2.cluster[0].id
   cidr            = var.network.cidr
   ip_version      = 4
@@ -43,6 +45,7 @@ resource "openstack_networking_subnet_v2" "cluster" {
 resource "openstack_networking_router_v2" "cluster" {
   count               = local.own_network ? 1 : 0
   name                = var.cluster_name
+  description         = local.mark
   external_network_id = local.external_id
   tags                = local.tags
 }
@@ -56,7 +59,7 @@ resource "openstack_networking_router_interface_v2" "cluster" {
 # All machines. Whatever is between them is open, and nothing else.
 resource "openstack_networking_secgroup_v2" "cluster" {
   name        = "${var.cluster_name}-cluster"
-  description = "between the machines of the cluster ${var.cluster_name}"
+  description = local.mark
   tags        = local.tags
 }
 
@@ -68,10 +71,10 @@ resource "openstack_networking_secgroup_rule_v2" "cluster" {
   security_group_id = openstack_networking_secgroup_v2.cluster.id
 }
 
-# The master alone.
+# The master alone: ssh and JupyterLab, for administrators.
 resource "openstack_networking_secgroup_v2" "access" {
   name        = "${var.cluster_name}-access"
-  description = "ssh and JupyterLab of the cluster ${var.cluster_name}, for admin_cidr"
+  description = local.mark
   tags        = local.tags
 }
 
@@ -92,7 +95,7 @@ resource "openstack_networking_secgroup_rule_v2" "access" {
 resource "openstack_networking_floatingip_v2" "master" {
   count       = local.allocate ? 1 : 0
   pool        = data.openstack_networking_network_v2.external[0].name
-  description = "the cluster ${var.cluster_name}"
+  description = local.mark
   tags        = local.tags
 }
 

@@ -103,6 +103,8 @@ class Cluster:
 
     def words(self, verb: str, *words: str) -> list[str]:
         """Return the command line of a verb."""
+        if verb == "state":
+            return [*self.before, program(), verb, *words]
         options = ["-no-color"]
         if verb in ("init", "plan", "apply", "destroy"):
             options.append("-input=false")

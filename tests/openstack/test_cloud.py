@@ -8,18 +8,21 @@ from __future__ import annotations
 
 import json
 import os
+import random
 import re
+import signal
 import subprocess
+import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-
-from terraform import Cluster
+from terraform import Cluster, program
 from testbed import PASSWORD, PROJECT, USER, Cloud
 from testbed.cloud import ADMIN, KEYSTONE
+from testbed.machine import wait_for
 
 LOGS = Path(__file__).resolve().parents[2] / "target" / "test-logs" / "openstack"
 
@@ -241,3 +244,93 @@ def test_an_address_that_is_given_is_kept(cluster: Cluster, cloud: Cloud) -> Non
         assert left == {"floatingips": [given["id"]]}
     finally:
         cloud.api("DELETE", "network", f"/v2.0/floatingips/{given['id']}")
+
+
+def start(cluster: Cluster) -> subprocess.Popen[str]:
+    """Start an apply in a process group of its own."""
+    return subprocess.Popen(
+        cluster.words("apply", "-auto-approve"),
+        cwd=cluster.folder,
+        env=cluster.env,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        start_new_session=True,
+    )
+
+
+def wait_until(apply: subprocess.Popen[str], begun: int, more: float) -> str:
+    """Read what it says until it has begun so many resources, and a moment more; return that."""
+    said = ""
+    assert apply.stdout is not None
+    while len(changed(said)) < begun:
+        line = apply.stdout.readline()
+        assert line, f"it ended after {len(changed(said))} of {begun} resources: {said}"
+        said += line
+    time.sleep(more)
+    return said
+
+
+@pytest.mark.parametrize("seed", [1, 2])
+def test_an_interrupted_apply_can_be_continued(cluster: Cluster, cloud: Cloud, seed: int) -> None:
+    chance = random.Random(seed)
+    apply = start(cluster)
+    wait_until(apply, chance.randint(1, 16), chance.random())
+    # As Ctrl-C would: to all that it has started, too.
+    os.killpg(apply.pid, signal.SIGINT)
+    said, _ = apply.communicate(timeout=180)
+    assert apply.returncode != 0, said
+    # Terraform has written down what it has made: nothing has to be mended.
+    assert leftovers(cluster) == (0, "")
+    cluster.run("apply", "-auto-approve", check=True)
+    assert set(instances(cloud)) == {"ronde-master", "ronde-worker-1", "ronde-worker-2"}
+    assert over_ssh(cluster, "ronde-worker-2", "hostname") == "ronde-worker-2"
+
+
+@pytest.mark.parametrize("seed", [1, 2, 3])
+def test_a_killed_apply_is_mended_and_continued(cluster: Cluster, cloud: Cloud, seed: int) -> None:
+    chance = random.Random(seed)
+    apply = start(cluster)
+    wait_until(apply, chance.randint(1, 16), chance.random())
+    os.killpg(apply.pid, signal.SIGKILL)
+    apply.communicate()
+    await_quiet(cloud)
+    status, listed = leftovers(cluster)
+    assert status == (1 if listed else 0)
+    assert leftovers(cluster, "--delete")[0] == 0
+    assert leftovers(cluster) == (0, "")
+    cluster.run("apply", "-auto-approve", check=True)
+    assert set(instances(cloud)) == {"ronde-master", "ronde-worker-1", "ronde-worker-2"}
+    assert over_ssh(cluster, "ronde-worker-2", "hostname") == "ronde-worker-2"
+
+
+def test_a_server_that_the_state_does_not_have_is_found_and_deleted(cluster: Cluster, cloud: Cloud) -> None:
+    cluster.write(horovod_worker_node={"count": 1})
+    cluster.run("apply", "-auto-approve", check=True)
+    lost = instances(cloud)["ronde-worker-1"]
+    cluster.run("state", "rm", "openstack_compute_instance_v2.worker[0]", check=True)
+    assert leftovers(cluster) == (1, f"server ronde-worker-1 ({lost})\n")
+    assert leftovers(cluster, "--delete") == (0, f"server ronde-worker-1 ({lost}): deleting\n")
+    assert set(instances(cloud)) == {"ronde-master"}
+    cluster.run("apply", "-auto-approve", check=True)
+    assert over_ssh(cluster, "ronde-worker-1", "hostname") == "ronde-worker-1"
+
+
+def leftovers(cluster: Cluster, *words: str) -> tuple[int, str]:
+    """Run leftovers.py; return its status and what it listed."""
+    command = [*cluster.before, sys.executable, "leftovers.py", "--terraform", program(), *words]
+    done = subprocess.run(command, cwd=cluster.folder, env=cluster.env, capture_output=True, text=True, check=False)
+    assert done.returncode in (0, 1), done.stderr
+    assert "error" not in done.stderr, done.stderr
+    return done.returncode, done.stdout
+
+
+def await_quiet(cloud: Cloud) -> None:
+    """Wait until the cloud has done what the killed one had still asked for."""
+
+    def quiet() -> bool:
+        servers = cloud.api("GET", "compute", "/servers/detail")["servers"]
+        return not [server for server in servers if server["status"] == "BUILD"]
+
+    wait_for("servers that are being built", quiet, 60, cloud.machine.check)

@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-
 from fake_cloud import PASSWORD, USER, FakeCloud, Flavor, FloatingAddress
 from terraform import DEPLOY, Cluster
 

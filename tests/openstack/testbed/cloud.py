@@ -61,6 +61,10 @@ class Cloud:
         machine = self.machine
         machine.run("ip", "link", "add", "cloud", "type", "bridge")
         machine.run("ip", "link", "set", "cloud", "up")
+        # The router's own address outside, from which floating IPs are reached.
+        machine.run("ip", "address", "add", "198.51.100.1/24", "dev", "cloud")
+        # Who has no password at all is locked out by sshd, even with a key.
+        machine.run("usermod", "--password", "*", "debian")
         machine.run("install", "-d", "-o", "mysql", "/run/mysqld")
         machine.run("install", "-d", "-o", "rabbitmq", "/run/rabbitmq")
         machine.start(

@@ -53,6 +53,7 @@ class NamespaceDriver(fake.FakeDriver):
                 bits = subnet["cidr"].split("/")[1]
                 for address in subnet["ips"]:
                     run("ip", "-n", space, "address", "add", f"{address['address']}/{bits}", "dev", inside)
+                run("ip", "-n", space, "route", "replace", "default", "via", subnet["gateway"]["address"])
         (folder / "authorized_keys").write_text(f"{instance.key_data or ''}\n")
         (folder / "sshd_config").write_text(SSHD.format(folder=folder))
         run("ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", f"{folder}/host_key")
