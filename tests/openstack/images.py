@@ -1,0 +1,29 @@
+"""The image of clusters in tests: built by the role `image` itself, small, on a base that stands in for Debian's."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from building import Builder
+from daemon import environment
+
+from playbooks import ROOT, play
+
+HERE = Path(__file__).resolve().parent
+
+
+def built(builder: Builder, archive: Path, context: Path = ROOT) -> Path:
+    """Build the image without a framework, which `digits.py` does not need, and write it to an archive."""
+    inventory = archive.with_suffix(".yaml")
+    inventory.write_text("master: {hosts: {builder: {ansible_connection: local}}}\n")
+    play(
+        HERE / "build_image.yml",
+        inventory=inventory,
+        env={**environment(), "DOCKER_HOST": f"unix://{builder.daemon.folder}/socket"},
+        ansible_python_interpreter="{{ ansible_playbook_python }}",
+        framework="none",
+        image_context=str(context),
+        image_archive=str(archive),
+        image_build_options=["--network=host", f"--build-arg=BASE={builder.base}", *builder.secrets],
+    ).assert_well()
+    return archive

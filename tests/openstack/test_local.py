@@ -1,0 +1,228 @@
+"""The cluster of containers on one machine: `local.yml` against a Docker daemon of our own. Needs root.
+
+One cluster serves all tests here, in their order: it starts with one worker, gets a second one, and is taken away last.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from building import shared_builder
+from containers import eventually
+from daemon import Daemon, environment
+
+from images import built
+from playbooks import Played, play
+
+MASTER = "horovod_master"
+USERS_LINE = ["horovodrun", "-np", "3", "-H", "host1:1,host2:1,host3:1", "-p", "12345", "python", "/examples/digits.py"]
+
+# Asks JupyterLab something, trusting its own certificate only; the token comes in where nobody sees it.
+ASK = """
+import ssl, sys, urllib.error, urllib.request as web
+ask = web.Request("https://127.0.0.1:8888" + sys.argv[1], headers={"Authorization": "token " + sys.stdin.read()})
+try:
+    print(web.urlopen(ask, context=ssl.create_default_context(cafile=sys.argv[2])).read().decode())
+except urllib.error.HTTPError as refusal:
+    print(refusal.code)
+"""
+
+
+class LocalCluster:
+    """The daemon and the folder of a cluster, and how it is brought to a size."""
+
+    def __init__(self, machine: Daemon, folder: Path, image: Path) -> None:
+        self.machine = machine
+        self.folder = folder
+        self.image = image
+        self.output = ""
+
+    def play(self, **variables: object) -> Played:
+        done = play(
+            "local.yml",
+            env={**environment(), "DOCKER_HOST": f"unix://{self.machine.folder}/socket"},
+            local_inventory=str(self.folder / "inventory.yaml"),
+            image=str(self.image),
+            **variables,
+        )
+        self.output += done.output
+        return done
+
+    def containers(self) -> dict[str, str]:
+        """Return the id of each container by its name."""
+        lines = self.machine.docker("ps", "--all", "--no-trunc", "--format", "{{.Names}} {{.ID}}").splitlines()
+        return dict(line.split() for line in lines)
+
+    def inside(self, container: str, *words: str) -> subprocess.CompletedProcess[str]:
+        return self.machine.result("exec", container, *words, timeout=120)
+
+    def token(self) -> str:
+        return self.machine.docker("exec", MASTER, "cat", "/run/ronde/jupyter-token.1000")
+
+    def ask(self, path: str, token: str) -> str:
+        """Ask JupyterLab where it is published, as a browser on this machine would."""
+        enter = ["nsenter", f"--net=/proc/{self.machine.pid}/ns/net", sys.executable, "-c", ASK, path]
+        certificate = self.folder / "local" / MASTER / "tls.crt"
+        done = subprocess.run([*enter, certificate], input=token, capture_output=True, text=True, check=False)
+        return done.stdout.strip() or done.stderr
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalCluster]:
+    folder = tmp_path_factory.mktemp("local")
+    archive = folder / "image.tar"
+    with shared_builder(tmp_path_factory.mktemp("secrets")) as builder:
+        built(builder, archive)
+    try:
+        with Daemon(folder / "machine") as machine:
+            cluster = LocalCluster(machine, folder, archive)
+            cluster.play(local_machines=2).assert_well()
+            yield cluster
+    finally:
+        archive.unlink(missing_ok=True)
+
+
+def test_a_worker_that_joins_changes_no_other_and_what_is_there_is_not_changed_twice(cluster: LocalCluster) -> None:
+    before = cluster.containers()
+    assert sorted(before) == [MASTER, "horovod_worker_1"]
+    done = cluster.play(local_machines=3).assert_well()
+    assert done.changed.pop("ronde-worker-2") > 0
+    # What describes the cluster: the inventory, and where ranks can run.
+    assert done.changed == {"localhost": 2, "ronde-master": 0, "ronde-worker-1": 0}
+    after = cluster.containers()
+    assert after.pop("horovod_worker_2")
+    assert after == before
+
+
+def test_the_users_line_trains_over_all_three(cluster: LocalCluster) -> None:
+    done = cluster.inside(MASTER, *USERS_LINE)
+    assert done.returncode == 0, done.stderr
+    assert "accuracy on 3 ranks" in done.stdout
+    # Without a port as well, since settings of ssh have it; and every rank is in a container of its own.
+    done = cluster.inside(MASTER, "ronde", "run", "--hostfile", "/mnt/share/.ronde/hostfile", "hostname")
+    assert sorted(line.split()[-1] for line in done.stdout.splitlines()) == ["host1", "host2", "host3"], done.stderr
+
+
+def test_what_one_container_puts_into_the_share_all_see(cluster: LocalCluster) -> None:
+    assert cluster.inside("horovod_worker_1", "sh", "-c", "id -un >/mnt/share/written").returncode == 0
+    assert cluster.inside(MASTER, "cat", "/mnt/share/written").stdout == "ronde\n"
+    assert (cluster.folder / "share/written").read_text() == "ronde\n"
+    # The examples are the share's, so that a change is everybody's.
+    assert cluster.inside(MASTER, "sh", "-c", "echo '# mine' >>/examples/digits.py").returncode == 0
+    assert "# mine" in cluster.inside("horovod_worker_2", "tail", "-n1", "/examples/digits.py").stdout
+
+
+def test_jupyterlab_answers_with_the_token_and_refuses_without(cluster: LocalCluster) -> None:
+    token = cluster.token()
+    assert len(token) == 48
+    assert "started" in json.loads(cluster.ask("/api/status", token))
+    assert cluster.ask("/api/status", "") == "403"
+    assert cluster.ask("/api/status", "0" * 48) == "403"
+    published = cluster.machine.docker("port", MASTER)
+    assert published == "8888/tcp -> 127.0.0.1:8888"
+
+
+def test_the_log_says_where_jupyterlab_is_and_how_to_read_the_token(cluster: LocalCluster) -> None:
+    log = cluster.machine.result("logs", MASTER).stderr
+    assert "JupyterLab: https://127.0.0.1:8888" in log
+    assert f"docker exec {MASTER} cat /run/ronde/jupyter-token.1000" in log
+
+
+def test_the_token_is_in_no_log_no_process_list_and_no_description(cluster: LocalCluster) -> None:
+    token = cluster.token()
+    places = {"Ansible's output": cluster.output}
+    for name in cluster.containers():
+        log = cluster.machine.result("logs", name)
+        places[f"log of {name}"] = log.stdout + log.stderr
+        places[f"description of {name}"] = cluster.machine.docker("inspect", name)
+    image = cluster.machine.docker("inspect", "--format", "{{.Image}}", MASTER)
+    places["history of the image"] = cluster.machine.docker("history", "--no-trunc", image)
+    # The containers' processes have numbers here, too.
+    for process in Path("/proc").glob("[0-9]*"):
+        for part in ("cmdline", "environ"):
+            try:
+                places[f"{process}/{part}"] = (process / part).read_text(errors="replace")
+            except OSError:
+                continue
+    assert any("jupyter" in text for place, text in places.items() if place.endswith("cmdline"))
+    assert [place for place, text in places.items() if token in text] == []
+
+
+def test_containers_have_no_more_rights_than_they_need(cluster: LocalCluster) -> None:
+    for name in cluster.containers():
+        assert cluster.inside(name, "id", "-u").stdout == "1000\n"
+        status = cluster.inside(name, "grep", "-E", "^(CapBnd|NoNewPrivs)", "/proc/1/status").stdout.split()
+        assert status == ["CapBnd:", "0" * 16, "NoNewPrivs:", "1"]
+        mounts = cluster.machine.docker("inspect", "--format", "{{range .Mounts}}{{.Source}} {{end}}", name)
+        assert ".sock" not in mounts
+
+
+def test_only_the_master_logs_in_and_only_certificates_count(cluster: LocalCluster) -> None:
+    ssh = ["ssh", "-o", "BatchMode=yes"]
+    assert cluster.inside(MASTER, *ssh, "host2", "hostname").stdout == "host2\n"
+    # The private halves of the authority are in no container, and workers have no key to log in with.
+    for name in cluster.containers():
+        assert cluster.inside(name, "find", "/etc/ronde", "-name", "*authority").stdout == ""
+    refused = cluster.inside("horovod_worker_1", *ssh, "host3", "true")
+    assert refused.returncode == 255
+    assert "Permission denied" in refused.stderr
+    plain = "ssh-keygen -q -t ed25519 -N '' -f /tmp/plain && ssh -F none -o BatchMode=yes -o StrictHostKeyChecking=no"
+    refused = cluster.inside(MASTER, "sh", "-c", f"{plain} -i /tmp/plain -p 12345 host2 true")
+    assert "Permission denied" in refused.stderr
+
+
+def test_a_container_without_a_certificate_is_not_taken_for_one_of_the_cluster(cluster: LocalCluster) -> None:
+    network = ["--network=ronde-local", "--network-alias=host9", "--user=1000"]
+    image = cluster.machine.docker("inspect", "--format", "{{.Image}}", MASTER)
+    with cluster.machine.container(*network, image, "sshd", "-p", "12345") as stranger:
+        assert eventually(lambda: cluster.inside(stranger, "/usr/lib/ronde/healthcheck").returncode == 0)
+        refused = cluster.inside(MASTER, "ssh", "-o", "BatchMode=yes", "host9", "true")
+    assert refused.returncode == 255
+    assert "Host key verification failed" in refused.stderr
+
+
+def test_the_master_comes_back_with_its_token_when_one_of_its_servers_dies(cluster: LocalCluster) -> None:
+    token = cluster.token()
+    started = ["inspect", "--format", "{{.State.StartedAt}}", MASTER]
+    before = cluster.machine.docker(*started)
+    cluster.inside(MASTER, "sh", "-c", "kill $(cat /run/ronde/sshd.1000.pid)")
+    assert eventually(lambda: cluster.machine.docker(*started) != before)
+    assert eventually(lambda: cluster.inside(MASTER, "/usr/lib/ronde/healthcheck").returncode == 0, 60)
+    assert cluster.token() == token
+    assert "started" in json.loads(cluster.ask("/api/status", token))
+
+
+def test_a_container_of_somebody_else_is_left_alone(cluster: LocalCluster) -> None:
+    before = cluster.containers()
+    refused = cluster.play(cluster_name="other")
+    assert refused.status != 0
+    assert f"not of the cluster other and is called {MASTER}" in refused.said(), refused.output
+    assert cluster.containers() == before
+
+
+def test_what_is_taken_down_leaves_nothing_but_the_share_and_then_nothing(cluster: LocalCluster) -> None:
+    cluster.play(local_state="absent").assert_well()
+    assert cluster.containers() == {}
+    networks = cluster.machine.docker("network", "ls", "--format", "{{.Name}}").split()
+    assert sorted(networks) == ["bridge", "host", "none"]
+    assert cluster.machine.docker("volume", "ls", "--quiet") == ""
+    left = {"image.tar", "image.yaml", "machine"}
+    assert {path.name for path in cluster.folder.iterdir()} == {*left, "share"}
+    assert (cluster.folder / "share/written").exists()
+    cluster.play(local_state="absent", local_remove_share=True).assert_well()
+    assert {path.name for path in cluster.folder.iterdir()} == left
+
+
+def test_without_docker_it_says_what_to_do(tmp_path: Path) -> None:
+    nowhere = {**os.environ, "DOCKER_HOST": f"unix://{tmp_path}/socket"}
+    refused = play("local.yml", env=nowhere, local_inventory=str(tmp_path / "inventory.yaml"), image="ronde:cpu")
+    assert refused.status != 0
+    assert "Docker does not answer here" in refused.said()
+    assert "apt-get install docker.io" in refused.said()
+    assert list(tmp_path.iterdir()) == []
