@@ -12,6 +12,10 @@ Collectives take NumPy arrays, PyTorch tensors, and anything else that offers th
 They block, and every rank has to call the same ones in the same order.
 """
 
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
 from ronde._collectives import (
     Adasum,
     Average,
@@ -42,6 +46,9 @@ from ronde._job import (
 )
 from ronde.exceptions import HorovodInternalError
 
+if TYPE_CHECKING:
+    from ronde._run import run
+
 __all__ = [
     "Adasum",
     "Average",
@@ -66,6 +73,23 @@ __all__ = [
     "local_size",
     "rank",
     "reducescatter",
+    "run",
     "shutdown",
     "size",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    # Only those who start jobs need it, and ranks should not wait for what it imports.
+    if name == "run":
+        from ronde._run import run
+
+        return run
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def load_ipython_extension(shell: Any) -> None:
+    """Add the cell magic ``%%ronde`` to IPython; what ``%load_ext ronde`` calls."""
+    from ronde import _notebook
+
+    _notebook.register(shell)

@@ -58,7 +58,7 @@ class Returned:
         try:
             return pickle.loads(self.content)
         except Exception as error:
-            raise RuntimeError(f"the result of rank {rank} cannot be unpickled here: {_in_words(error)}") from error
+            raise RuntimeError(f"the result of rank {rank} cannot be unpickled here: {in_words(error)}") from error
 
 
 @dataclass(frozen=True)
@@ -85,9 +85,9 @@ def pack(function: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str,
     """Make bytes of a call."""
     name = getattr(function, "__qualname__", repr(function))
     try:
-        content = _dumps((function, tuple(args), dict(kwargs)))
+        content = dumps((function, tuple(args), dict(kwargs)))
     except Exception as error:
-        problem = f"{name} and its arguments cannot be sent to the ranks: {_in_words(error)}"
+        problem = f"{name} and its arguments cannot be sent to the ranks: {in_words(error)}"
         if _cloudpickle() is None:
             advice = "cloudpickle, which is not installed, can send more: pip install 'ronde[run]'"
             raise ImportError(f"{problem}. {advice}", name="cloudpickle") from error
@@ -130,26 +130,26 @@ def is_unpacking() -> bool:
 def returned(value: Any, rank: str) -> bytes:
     """Make bytes of the outcome that a function has returned."""
     try:
-        return _RETURNED + _dumps(value)
+        return _RETURNED + dumps(value)
     except Exception as error:
         kind = f"{type(value).__module__}.{type(value).__qualname__}"
         raise TypeError(
-            f"rank {rank} cannot send back what the function returned, a {kind}: {_in_words(error)}"
+            f"rank {rank} cannot send back what the function returned, a {kind}: {in_words(error)}"
         ) from None
 
 
-def raised(error: BaseException, hidden: str) -> bytes:
-    """Make bytes of the outcome that a function has raised; the frames of the file ``hidden`` tell nobody anything."""
+def raised(error: BaseException, hidden: Sequence[str]) -> bytes:
+    """Make bytes of the outcome that a function has raised; the frames of the files ``hidden`` tell nobody anything."""
     trace = error.__traceback__
-    while trace is not None and trace.tb_frame.f_code.co_filename in (hidden, __file__):
+    while trace is not None and trace.tb_frame.f_code.co_filename in (*hidden, __file__):
         trace = trace.tb_next
     try:
-        content = _dumps(error)
+        content = dumps(error)
     except Exception:
         content = None
     outcome = Raised(
         host=os.environ.get("HOROVOD_HOSTNAME", "this host"),
-        words=_in_words(error),
+        words=in_words(error),
         traceback="".join(traceback.format_exception(type(error), error, trace)),
         follows=isinstance(error, (HorovodInternalError, KeyboardInterrupt)),
         content=content,
@@ -177,7 +177,8 @@ def _cloudpickle() -> Any:
         return None
 
 
-def _dumps(value: Any) -> bytes:
+def dumps(value: Any) -> bytes:
+    """Pickle a value as calls and outcomes are pickled."""
     cloudpickle = _cloudpickle()
     buffer = io.BytesIO()
     (_ByName if cloudpickle is None else cloudpickle.Pickler)(buffer, protocol=pickle.HIGHEST_PROTOCOL).dump(value)
@@ -208,5 +209,6 @@ def _search_path() -> tuple[list[str], list[str]]:
     return first, last
 
 
-def _in_words(error: BaseException) -> str:
+def in_words(error: BaseException) -> str:
+    """Return an exception as the last line of its traceback shows it."""
     return "".join(traceback.format_exception_only(type(error), error)).strip()

@@ -19,12 +19,20 @@ import shutil
 import signal
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, TextIO
+from typing import Any, Protocol
 
 # Whether the program has ended while others hold its output open is looked up this often, in seconds.
 _LOOK_UP = 0.5
+
+
+class Stream(Protocol):
+    """What takes text: a file, or whatever stands for one."""
+
+    def write(self, text: str, /) -> object: ...
+
+    def flush(self) -> object: ...
 
 
 def program(name: str) -> str:
@@ -42,12 +50,18 @@ def program(name: str) -> str:
     return found
 
 
-def launch(arguments: Sequence[str]) -> int:
+def launch(
+    arguments: Sequence[str],
+    streams: Sequence[Stream | None] | None = None,
+    look_up: Callable[[], None] = lambda: None,
+) -> int:
     """Run ``ronde`` with these arguments, show its output, and return its status once it has ended.
 
-    An exception that arrives meanwhile, such as ``KeyboardInterrupt``, ends the job and is raised when it has ended.
+    The output goes to the two ``streams``, or else to those of this process; ``look_up`` is called now and then until
+    the end. An exception that arrives meanwhile, such as ``KeyboardInterrupt``, ends the job and is raised when it has
+    ended.
     """
-    streams: list[TextIO | None] = [sys.stdout, sys.stderr]
+    streams = streams or [sys.stdout, sys.stderr]
     out, err = map(_destination, streams)
     command = [program("ronde"), *arguments]
     with (
@@ -58,15 +72,15 @@ def launch(arguments: Sequence[str]) -> int:
             if pipe is not None and stream is not None:
                 outputs.register(pipe, selectors.EVENT_READ, _Lines(pipe, stream))
         try:
-            _show_until_end(process, outputs)
+            _show_until_end(process, outputs, look_up)
         except BaseException as error:
             process.send_signal(signal.SIGINT if isinstance(error, KeyboardInterrupt) else signal.SIGTERM)
-            _see_to_its_end(process, outputs)
+            _see_to_its_end(process, outputs, look_up)
             raise
         return process.returncode
 
 
-def _destination(stream: TextIO | None) -> int:
+def _destination(stream: Stream | None) -> int:
     """Return what ``Popen`` needs for output to arrive in a stream."""
     if stream is None:
         return subprocess.DEVNULL
@@ -79,9 +93,12 @@ def _destination(stream: TextIO | None) -> int:
     return subprocess.PIPE
 
 
-def _show_until_end(process: subprocess.Popen[bytes], outputs: selectors.BaseSelector) -> None:
+def _show_until_end(
+    process: subprocess.Popen[bytes], outputs: selectors.BaseSelector, look_up: Callable[[], None]
+) -> None:
     while outputs.get_map():
         ready = outputs.select(_LOOK_UP)
+        look_up()
         for key, _ in ready:
             try:
                 goes_on = key.data.pass_on()
@@ -101,11 +118,13 @@ def _close(key: selectors.SelectorKey, outputs: selectors.BaseSelector) -> None:
     key.data.pipe.close()
 
 
-def _see_to_its_end(process: subprocess.Popen[bytes], outputs: selectors.BaseSelector) -> None:
+def _see_to_its_end(
+    process: subprocess.Popen[bytes], outputs: selectors.BaseSelector, look_up: Callable[[], None]
+) -> None:
     """Wait for a launcher that was told to end the job; one more Ctrl-C makes it kill the ranks at once."""
     while process.poll() is None:
         try:
-            _show_until_end(process, outputs)
+            _show_until_end(process, outputs, look_up)
         except KeyboardInterrupt:
             process.send_signal(signal.SIGINT)
         except Exception:
@@ -116,7 +135,7 @@ def _see_to_its_end(process: subprocess.Popen[bytes], outputs: selectors.BaseSel
 class _Lines:
     """One of the launcher's two outputs, on its way into a stream line by line."""
 
-    def __init__(self, pipe: Any, stream: TextIO) -> None:
+    def __init__(self, pipe: Any, stream: Stream) -> None:
         self.pipe = pipe
         self.stream = stream
         self.partial = b""

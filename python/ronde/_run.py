@@ -14,11 +14,14 @@ import os
 import sys
 import tempfile
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from ronde import _call
+from ronde._hosts import cluster_hostfile
 from ronde._launcher import launch
 
 _FAILED = (
@@ -57,13 +60,14 @@ def run(
 ) -> list[Any]:
     """Call ``func(*args, **kwargs)`` on every rank of a new job and return the results, by rank.
 
-    The other arguments are those of ``horovodrun``. ``verbose`` makes the launcher say more, and 0 makes it say nothing
-    but errors. ``executable`` is the Python of the ranks, this one if not given. If a rank raises, the job ends with a
-    ``RuntimeError`` that shows the traceback of the rank that failed first; its cause is the exception, where that can
-    be pickled.
+    The other arguments are those of ``horovodrun``; without ``hosts`` and ``hostfile`` the ranks run on the hosts of
+    the cluster that this program runs in, if it does (see ``docs/notebook.md``), or else on this machine. ``verbose``
+    makes the launcher say more, and 0 makes it say nothing but errors. ``executable`` is the Python of the ranks, this
+    one if not given. If a rank raises, the job ends with a ``RuntimeError`` that shows the traceback of the rank that
+    failed first; its cause is the exception, where that can be pickled.
 
-    >>> import horovod
-    >>> horovod.run(pow, args=(2, 10), num_proc=2, verbose=0)
+    >>> from ronde import run
+    >>> run(pow, args=(2, 10), num_proc=2, verbose=0)
     [1024, 1024]
     """
     if np is not None:
@@ -96,7 +100,9 @@ def run(
         )
     if isinstance(network_interfaces, str):
         network_interfaces = [network_interfaces]
-    options = _options(
+    if hosts is None and hostfile is None:
+        hostfile = cluster_hostfile()
+    options = spell(
         num_proc=num_proc,
         hosts=hosts,
         hostfile=hostfile,
@@ -112,16 +118,20 @@ def run(
         mpi_args=mpi_args,
         network_interfaces=",".join(network_interfaces) if network_interfaces else None,
     )
-    payload = _call.pack(func, args, kwargs or {})
+    with job(_call.pack(func, args, kwargs or {}), executable) as (words, results):
+        return _results(launch(["run", *options, *words]), num_proc, results)
+
+
+@contextmanager
+def job(payload: bytes, executable: str | os.PathLike[str] | None = None) -> Iterator[tuple[list[str], Path]]:
+    """Give the last words of a command line whose ranks make a packed call, and the folder for what they leave."""
     with tempfile.TemporaryDirectory(prefix="ronde-run-") as folder:
         call, results = Path(folder, "call"), Path(folder, "results")
         call.touch(mode=0o600)
         call.write_bytes(payload)
         results.mkdir(mode=0o700)
-        task = _options(task_payload=call, task_results=results)
-        command = [os.fspath(executable or sys.executable), "-m", "ronde._task"]
-        status = launch(["run", *options, *task, "--", *command])
-        return _results(status, num_proc, results)
+        task = spell(task_payload=call, task_results=results)
+        yield [*task, "--", os.fspath(executable or sys.executable), "-m", "ronde._task"], results
 
 
 def _renamed(old: str, value: Any, new: str) -> Any:
@@ -142,7 +152,7 @@ def _refuse_elastic(num_proc: int, **arguments: Any) -> None:
         )
 
 
-def _options(**values: Any) -> list[str]:
+def spell(**values: Any) -> list[str]:
     """Spell options for a command line: ``True`` is a switch, ``None`` and ``False`` leave the option out."""
     spelled = []
     for name, value in values.items():
@@ -152,36 +162,59 @@ def _options(**values: Any) -> list[str]:
     return spelled
 
 
-def _results(status: int, num_proc: int, folder: Path) -> list[Any]:
-    """Return what every rank returned, or raise what went wrong."""
+@dataclass(frozen=True)
+class Failure:
+    """Why a job failed."""
+
+    rank: int | None
+    """Who failed first, if it was a rank and is known."""
+    said: str
+    """The launcher's words."""
+    raised: _call.Raised | None = None
+    """What that rank raised, if it had the time to leave it."""
+    started: bool = True
+    """Whether there was a job at all."""
+
+
+def values(status: int, num_proc: int, folder: Path) -> list[Any] | Failure:
+    """Return what every rank returned, or what went wrong."""
     files = {rank: folder / f"rank.{rank}" for rank in range(num_proc)}
     outcomes = {rank: _call.read(file.read_bytes()) for rank, file in files.items() if file.is_file()}
     if status != 0:
         raised = {rank: outcome for rank, outcome in outcomes.items() if isinstance(outcome, _call.Raised)}
-        raise _failure(status, raised, folder / "failure")
-    values = []
+        return _failure(status, raised, folder / "failure")
+    found = []
     for rank in range(num_proc):
         outcome = outcomes.get(rank)
         if not isinstance(outcome, _call.Returned):
             raise RuntimeError(f"rank {rank} has ended without a result: did the function call os._exit, or exec?")
-        values.append(outcome.value(rank))
-    return values
+        found.append(outcome.value(rank))
+    return found
 
 
-def _failure(status: int, raised: Mapping[int, _call.Raised], file: Path) -> RuntimeError:
-    """Make the exception for a job that failed, of what the ranks left and what the launcher says."""
+def _failure(status: int, raised: Mapping[int, _call.Raised], file: Path) -> Failure:
+    """Find what made a job fail, in what the ranks left and what the launcher says."""
     first, said = None, f"The launcher has ended with status {status}."
     if file.is_file():
         number, _, said = file.read_text(encoding="utf-8").partition("\n")
         if not number:
-            return RuntimeError(f"Horovod could not run the job.\n{said}")
+            return Failure(None, said, started=False)
         first = int(number)
     if not raised or (first is not None and first not in raised):
         # It was killed, or ended in a way that left nothing; what the others raised is a consequence.
-        return RuntimeError(f"{_FAILED}\n{said}")
+        return Failure(first, said)
     # Who raised because another rank was lost may end before that one does, but has nothing to say.
     rank, outcome = min(raised.items(), key=lambda item: (item[1].follows, item[0] != first, item[0]))
-    text = f"{_FAILED}\nRank {rank} on {outcome.host} failed first:\n\n{outcome.traceback}"
-    error = RuntimeError(text.rstrip())
-    error.__cause__ = outcome.exception()
-    return error
+    return Failure(rank, said, outcome)
+
+
+def _results(status: int, num_proc: int, folder: Path) -> list[Any]:
+    """Return what every rank returned, or raise what went wrong."""
+    found = values(status, num_proc, folder)
+    if not isinstance(found, Failure):
+        return found
+    if found.raised is not None:
+        text = f"{_FAILED}\nRank {found.rank} on {found.raised.host} failed first:\n\n{found.raised.traceback}"
+        raise RuntimeError(text.rstrip()) from found.raised.exception()
+    problem = _FAILED if found.started else "Horovod could not run the job."
+    raise RuntimeError(f"{problem}\n{found.said}")

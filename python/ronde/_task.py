@@ -12,7 +12,7 @@ import sys
 from pathlib import Path
 from types import TracebackType
 
-from ronde import _call
+from ronde import _call, _notebook_cell
 
 PAYLOAD = "RONDE_TASK_PAYLOAD"
 RESULT = "RONDE_TASK_RESULT"
@@ -38,7 +38,7 @@ def main() -> None:
             value = None
         outcome = _call.returned(value, os.environ.get("HOROVOD_RANK", "0"))
     except BaseException as error:
-        Path(result).write_bytes(_call.raised(error, hidden=__file__))
+        Path(result).write_bytes(_call.raised(error, hidden=[__file__, _notebook_cell.__file__]))
         _left = error
         raise
     Path(result).write_bytes(outcome)

@@ -481,7 +481,7 @@ def test_another_python_is_refused_before_it_reads_the_function(monkeypatch: pyt
 
 
 def test_an_outcome_that_is_cut_short_counts_as_none() -> None:
-    whole = _call.raised(ValueError("x"), hidden=__file__)
+    whole = _call.raised(ValueError("x"), hidden=[__file__])
     assert isinstance(_call.read(whole), _call.Raised)
     assert [_call.read(whole[:length]) for length in range(len(whole))] == [None] * len(whole)
 
@@ -509,7 +509,7 @@ def test_of_several_failures_the_one_that_explains_is_shown(
     tmp_path: Path, left: dict[int, Exception], failure: str | None, words: str, cause: type[Exception] | None
 ) -> None:
     for rank, error in left.items():
-        (tmp_path / f"rank.{rank}").write_bytes(_call.raised(error, hidden=__file__))
+        (tmp_path / f"rank.{rank}").write_bytes(_call.raised(error, hidden=[__file__]))
     if failure is not None:
         (tmp_path / "failure").write_text(failure, encoding="utf-8")
     with pytest.raises(RuntimeError, match=f"^Horovod detected [^$]*{words}") as caught:

@@ -48,6 +48,7 @@ fn request(
     let mps = mps(args.mps, file.as_ref(), notes, &var)?;
     let variables = variables(&args, file.as_ref(), notes, &var)?;
     let labels = match name {
+        _ if args.task.task_output => Labels::Json,
         _ if args.no_prefix => Labels::None,
         Name::Ronde => Labels::Rank,
         Name::Horovodrun => Labels::Horovod,

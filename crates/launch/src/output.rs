@@ -17,7 +17,7 @@ use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::Errno;
 use rustix::termios::isatty;
 
-use crate::label::Stream;
+use crate::label::{self, Stream};
 use crate::lines::{End, Lines};
 use crate::plan::RankFiles;
 use crate::wire::{Outbox, ToAgent};
@@ -49,6 +49,7 @@ pub(crate) struct Output {
 
 enum Piece {
     Of { rank: usize, stream: Stream, bytes: Vec<u8>, credit: Outbox<ToAgent> },
+    Hosts(Vec<String>),
     Note(String),
     Stop,
 }
@@ -73,6 +74,11 @@ impl Output {
     pub(crate) fn show(&self, rank: usize, stream: Stream, bytes: Vec<u8>, credit: Outbox<ToAgent>) {
         // The thread ends only after `finish`, which nobody can call who still has this.
         let _ = self.pieces.send(Piece::Of { rank, stream, bytes, credit });
+    }
+
+    /// Tells programs that read us which host each rank is on; people read it in the launcher's notes.
+    pub(crate) fn hosts(&self, hosts: Vec<String>) {
+        let _ = self.pieces.send(Piece::Hosts(hosts));
     }
 
     /// Shows a line of our own on standard error, in turn with the ranks' lines.
@@ -142,6 +148,11 @@ impl Printer {
         match piece {
             Piece::Stop => return true,
             Piece::Note(text) => self.note(&text),
+            Piece::Hosts(hosts) => {
+                if self.style.labels == Labels::Json {
+                    self.object(&label::hosts_object(&hosts));
+                }
+            }
             Piece::Of { rank, stream, bytes, credit } => {
                 self.keep(rank, stream, &bytes);
                 let mut lines = self.lines.remove(&(rank, stream)).unwrap_or_default();
@@ -167,6 +178,29 @@ impl Printer {
     }
 
     fn line(&mut self, rank: usize, stream: Stream, text: &[u8], end: End) {
+        if self.style.labels == Labels::Json {
+            self.object(&label::object(rank, stream, text, end));
+        } else {
+            self.labelled(rank, stream, text, end);
+        }
+        if !text.trim_ascii().is_empty() {
+            let tail = &mut self.tails[rank];
+            if tail.len() == REMEMBERED {
+                tail.pop_front();
+            }
+            let start = &text[..text.len().min(4 * LONGEST_REMEMBERED)];
+            let shown: String = String::from_utf8_lossy(start).chars().take(LONGEST_REMEMBERED).collect();
+            tail.push_back(format!("{}{shown}", self.style.labels.text(rank, stream)));
+        }
+    }
+
+    fn object(&mut self, text: &str) {
+        self.stdout.pending.extend_from_slice(text.as_bytes());
+        self.stdout.pending.push(b'\n');
+    }
+
+    /// Shows a line as people read it.
+    fn labelled(&mut self, rank: usize, stream: Stream, text: &[u8], end: End) {
         let sink = match stream {
             Stream::Stdout => &mut self.stdout,
             Stream::Stderr => &mut self.stderr,
@@ -179,24 +213,13 @@ impl Printer {
             (End::Return, true) => b"\r",
             _ => b"\n",
         };
-        let label = self.style.labels.text(rank, stream);
         if self.style.timestamps {
             sink.pending.extend_from_slice(timestamp(SystemTime::now()).as_bytes());
             sink.pending.push(b' ');
         }
-        sink.pending.extend_from_slice(label.as_bytes());
+        sink.pending.extend_from_slice(self.style.labels.text(rank, stream).as_bytes());
         sink.pending.extend_from_slice(text);
         sink.pending.extend_from_slice(ending);
-
-        if !text.trim_ascii().is_empty() {
-            let tail = &mut self.tails[rank];
-            if tail.len() == REMEMBERED {
-                tail.pop_front();
-            }
-            let start = &text[..text.len().min(4 * LONGEST_REMEMBERED)];
-            let shown: String = String::from_utf8_lossy(start).chars().take(LONGEST_REMEMBERED).collect();
-            tail.push_back(format!("{label}{shown}"));
-        }
     }
 
     fn note(&mut self, text: &str) {

@@ -225,6 +225,10 @@ pub(crate) struct TaskArgs {
     /// The folder for the ranks' results.
     #[arg(long, value_name = "DIR", hide = true, requires = "task_payload")]
     pub(crate) task_results: Option<PathBuf>,
+
+    /// Write each line of the ranks' output as an object of JSON, for a page that shows it.
+    #[arg(long, hide = true, requires = "task_payload")]
+    pub(crate) task_output: bool,
 }
 
 impl TaskArgs {

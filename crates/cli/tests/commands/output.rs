@@ -125,3 +125,39 @@ fn the_job_ends_when_nobody_reads_its_output_any_more() {
     assert_eq!(job.status().code(), Some(141));
     job.gone_after();
 }
+
+#[test]
+fn a_page_gets_every_line_as_an_object_with_its_rank_and_stream() {
+    let folder = Folder::new("task-output");
+    let payload = folder.file("call", "");
+    let results = folder.0.join("results");
+    let outcome = outcome(&mut ronde(&[
+        "run",
+        "-q",
+        "-np",
+        "1",
+        "--task-output",
+        "--task-payload",
+        payload.to_str().expect("UTF-8"),
+        "--task-results",
+        results.to_str().expect("UTF-8"),
+        "sh",
+        "-c",
+        r#"printf '10%%\r20%%\n"last"'; echo no >&2"#,
+    ]));
+    assert_eq!((outcome.code(), outcome.stderr.as_str()), (Some(0), ""));
+    let mut lines: Vec<serde_json::Value> =
+        outcome.stdout.lines().map(|line| serde_json::from_str(line).expect("an object")).collect();
+    assert_eq!(lines.remove(0), serde_json::json!({ "hosts": ["localhost"] }));
+    // The two streams are in order each, but not with each other.
+    lines.sort_by_key(|line| line["stream"] == "stdout");
+    let line =
+        |stream, text, end| serde_json::json!({ "rank": 0, "stream": stream, "text": text, "end": end });
+    let expected = [
+        line("stderr", "no", "newline"),
+        line("stdout", "10%", "return"),
+        line("stdout", "20%", "newline"),
+        line("stdout", "\"last\"", "newline"),
+    ];
+    assert_eq!(lines, expected);
+}

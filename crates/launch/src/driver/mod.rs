@@ -161,6 +161,7 @@ impl Driver {
 
     /// The first line.
     fn greet(&self) -> Result<(), Error> {
+        self.output.hosts(self.plan.seats.iter().map(|seat| seat.host.clone()).collect());
         let mut job = [0; 2];
         getrandom::fill(&mut job)
             .map_err(|error| Error::system("name the job")(std::io::Error::other(error.to_string())))?;

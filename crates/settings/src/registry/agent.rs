@@ -33,7 +33,8 @@ variables! {
     MANAGER_IMAGE = "RONDE_MANAGER_IMAGE": Text, None, Honoured;
 
     /// Set in the pods of a job over ssh: the file with its hosts and their GPUs, a line each, as `mpirun` and `horovodrun`
-    /// read it.
+    /// read it. `%%ronde` and `ronde.run` take their hosts from it where they are given none; in the reference cluster,
+    /// where it is not set, from `/mnt/share/.ronde/hostfile`.
     HOSTFILE = "RONDE_HOSTFILE": Text, None, Honoured;
 
     /// Set by the launcher: the file with the call that `horovod.run` asks every rank to make.
