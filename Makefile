@@ -13,8 +13,8 @@ WHEEL := dist/ronde-$(VERSION)-cp39-abi3-$(TAG)_$(shell uname -m).whl
 SOURCES := $(shell find crates python -type f ! -name '*.pyc' ! -path '*/tests/*') \
 	Cargo.toml Cargo.lock pyproject.toml README.md LICENSE tools/build-wheel tools/requirements-build.txt
 
-.PHONY: help demo demo-torch wheel test test-fast test-launch test-slurm test-images test-torch test-frameworks \
-	test-gpu test-kills test-kubernetes cluster-up cluster-down lint kill-campaign bench bench-net bench-torch \
+.PHONY: help demo demo-torch wheel test test-fast test-launch test-slurm test-images test-jupyter test-torch \
+	test-frameworks test-gpu test-kills test-kubernetes cluster-up cluster-down lint kill-campaign bench bench-net bench-torch \
 	bench-horovod bench-tensorflow bench-launch bench-gpu bench-kube bench-placement clean
 
 # Environments, each with a framework or two of one version: tools/requirements-NAME.txt. `make test` has the newest.
@@ -47,6 +47,10 @@ test-slurm: $(WHEEL) $(call installed,test) ## run jobs that a real srun starts,
 
 test-kills: $(WHEEL) $(call installed,test) ## kill processes of jobs on many hosts at random, KILLS times (root)
 	tools/test kills $(or $(KILLS),200)
+
+test-jupyter: $(WHEEL) $(call installed,jupyter) ## run cells on ranks through the pages of a real JupyterLab, in headless Chromium
+	tools/system-packages chromium:chromium chromedriver:chromium-driver
+	target/env/jupyter/bin/python -m pytest tests/jupyter
 
 test-images: $(WHEEL) $(call installed,test) ## build the container images and run them under Docker daemons of their own (root)
 	target/env/test/bin/python -m pytest tests/images

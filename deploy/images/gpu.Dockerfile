@@ -20,10 +20,10 @@ ARG FRAMEWORK_INDEX=
 RUN --mount=type=bind,source=deploy/images/build,target=/build --mount=type=secret,id=pip --mount=type=secret,id=ca \
     PATH="/build:$PATH" framework gpu "$FRAMEWORK" "$FRAMEWORK_VERSION" "$FRAMEWORK_INDEX"
 
-# `yes` adds JupyterLab, for the mode `jupyter`.
+# `yes` adds JupyterLab, for the mode `jupyter`, and what its cells travel to ranks with.
 ARG JUPYTER=no
 RUN --mount=type=bind,source=deploy/images/build,target=/build --mount=type=secret,id=pip --mount=type=secret,id=ca \
-    [ "$JUPYTER" != yes ] || /build/pip-install jupyterlab
+    [ "$JUPYTER" != yes ] || /build/pip-install jupyterlab cloudpickle
 
 RUN --mount=type=bind,source=deploy/images/build,target=/build --mount=type=bind,source=dist,target=/dist \
     /build/pip-install --no-index --no-deps --find-links /dist ronde && ronde run --check-build
@@ -32,7 +32,7 @@ COPY deploy/images/files/entrypoint deploy/images/files/healthcheck deploy/image
 COPY deploy/images/files/sshd /usr/sbin/sshd
 COPY deploy/images/files/sshd.conf /etc/ssh/sshd_config.d/ronde.conf
 COPY deploy/images/files/ssh.conf /etc/ssh/ssh_config.d/ronde.conf
-COPY examples/*.py /examples/
+COPY examples/*.py examples/*.ipynb /examples/
 # People change examples, and programs write beside them, whoever they run as.
 RUN chmod 1777 /examples
 
