@@ -43,11 +43,11 @@ pub(crate) struct Horovodrun {
     pub(crate) run: RunArgs,
 }
 
-/// Run jobs on a Kubernetes cluster.
+/// What a program beside this one is to do.
 #[derive(Debug, Args)]
 #[command(disable_help_flag = true)]
-pub(crate) struct KubeArgs {
-    /// What `ronde-kube` is to do; `ronde kube --help` lists it.
+pub(crate) struct BesideArgs {
+    /// What it is to do; `--help` lists it.
     #[arg(trailing_var_arg = true, allow_hyphen_values = true, value_name = "WORDS")]
     pub(crate) words: Vec<OsString>,
 }
@@ -60,7 +60,10 @@ pub(crate) enum Verb {
     Agent(AgentArgs),
     Rendezvous(RendezvousArgs),
     Timeline(TimelineArgs),
-    Kube(KubeArgs),
+    /// Run jobs on a Kubernetes cluster.
+    Kube(BesideArgs),
+    /// Make a cluster of cloud machines, or of ones you have, and train on it.
+    Cluster(BesideArgs),
     OverSsh(OverSshArgs),
 }
 

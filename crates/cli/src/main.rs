@@ -9,13 +9,13 @@
 mod agent;
 mod allocation;
 mod args;
+mod beside;
 mod check_build;
 mod config_file;
 mod controller;
 mod doctor;
 mod elastic;
 mod invocation;
-mod kube;
 mod notes;
 mod over_ssh;
 mod problem;
@@ -45,7 +45,8 @@ fn main() -> ExitCode {
         Verb::Agent(args) => agent::agent(args),
         Verb::Rendezvous(args) => rendezvous::rendezvous(&args),
         Verb::Timeline(args) => timeline::timeline(&args),
-        Verb::Kube(args) => kube::kube(args),
+        Verb::Kube(args) => beside::hand_over("ronde-kube", args),
+        Verb::Cluster(args) => beside::hand_over("ronde-cluster", args),
         Verb::OverSsh(args) => over_ssh::over_ssh(args),
     };
     status.into()

@@ -20,13 +20,13 @@ use crate::Error;
 const PERSISTENCE: Duration = Duration::from_secs(10);
 
 /// Makes this process the parent of all orphans below it.
-pub(crate) fn adopt_orphans() -> Result<(), Error> {
+pub fn adopt_orphans() -> Result<(), Error> {
     set_child_subreaper(Some(getpid())).map_err(Error::system("become a child subreaper"))
 }
 
 /// Kills every process below this one, except `spared` ones and their descendants, and returns
 /// those that could not be killed. Whatever ends meanwhile is passed to `reaped`.
-pub(crate) fn kill_all(spared: &HashSet<Pid>, mut reaped: impl FnMut(Pid, WaitStatus)) -> Vec<Pid> {
+pub fn kill_all(spared: &HashSet<Pid>, mut reaped: impl FnMut(Pid, WaitStatus)) -> Vec<Pid> {
     let deadline = Instant::now() + PERSISTENCE;
     let mut stopped = HashSet::new();
     loop {

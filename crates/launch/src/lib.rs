@@ -64,6 +64,7 @@ use std::io::Write;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 pub use agent::{AgentRequest, agent};
+pub use descendants::{adopt_orphans, kill_all};
 pub use doctor::{
     Check, Container, Doctor, Examination, Findings, Folder, Gpu, HostReport, Pair, Problem, Python, Reach,
     Report, Severity, doctor, problems, table,
@@ -77,6 +78,7 @@ pub use package::{fingerprint, own_package};
 pub use plan::{Request, Ssh, Talk, Task, Waiting};
 pub use report::is_unicode;
 pub use setup_ssh::{SetupSsh, setup_ssh};
+pub use signals::Signals;
 pub use ssh::{Refusal, RefusalKind};
 
 /// Runs a job and returns the status to exit with: 0, or that of the rank that failed first.

@@ -13,12 +13,12 @@ use rustix::pipe::{PipeFlags, pipe_with};
 use crate::Error;
 
 /// The signals a process listens to.
-pub(crate) struct Signals(Vec<(i32, OwnedFd)>);
+pub struct Signals(Vec<(i32, OwnedFd)>);
 
 impl Signals {
     /// Starts listening; the signals lose their usual effect. Those that whoever started us wants ignored are
     /// left alone, except for the news of a child's end, without which nothing works.
-    pub(crate) fn listen(signals: &[i32]) -> Result<Signals, Error> {
+    pub fn listen(signals: &[i32]) -> Result<Signals, Error> {
         let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
         let wanted = signals.iter().filter(|&&s| s == libc::SIGCHLD || !is_ignored(&status, s));
         let listen = |&signal: &i32| {
@@ -32,12 +32,12 @@ impl Signals {
     }
 
     /// What to poll on.
-    pub(crate) fn poll_fds(&self) -> impl Iterator<Item = PollFd<'_>> {
+    pub fn poll_fds(&self) -> impl Iterator<Item = PollFd<'_>> {
         self.0.iter().map(|(_, pipe)| PollFd::new(pipe, PollFlags::IN))
     }
 
     /// The signals that came since the last call, each once.
-    pub(crate) fn take(&self) -> Vec<i32> {
+    pub fn take(&self) -> Vec<i32> {
         let came = |pipe: &OwnedFd| matches!(rustix::io::read(pipe, &mut [0; 64]), Ok(1..));
         let signals = self.0.iter().filter(|(_, pipe)| came(pipe));
         signals.map(|(signal, _)| *signal).collect()

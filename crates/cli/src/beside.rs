@@ -1,18 +1,17 @@
-//! `ronde kube`: hands over to `ronde-kube`, which lies beside this program.
+//! Verbs that are programs of their own, which lie beside this one and are handed over to: `ronde kube` is `ronde-kube`,
+//! `ronde cluster` is `ronde-cluster`.
 
 use std::io::Write;
 use std::os::unix::process::CommandExt;
 use std::process::Command;
 
-use crate::args::KubeArgs;
+use crate::args::BesideArgs;
 use crate::status::Status;
 
-const PROGRAM: &str = "ronde-kube";
-
 /// Returns only if there is nobody to hand over to.
-pub(crate) fn kube(args: KubeArgs) -> Status {
+pub(crate) fn hand_over(program: &str, args: BesideArgs) -> Status {
     let beside =
-        std::env::current_exe().map(|own| own.with_file_name(PROGRAM)).unwrap_or_else(|_| PROGRAM.into());
+        std::env::current_exe().map(|own| own.with_file_name(program)).unwrap_or_else(|_| program.into());
     let error = Command::new(&beside).args(args.words).exec();
     let text = format!(
         "error: cannot run {}: {error}\nhint: it comes with Ronde, beside the program ronde: pip install ronde\n",

@@ -1,0 +1,61 @@
+//! Makes a table of all files of a cluster folder, which the program carries: what Terraform and Ansible need
+//! (`deploy/openstack`), and what the image is built from (`deploy/images`, `examples`). What a run of Terraform leaves
+//! in a working copy is not taken along.
+
+use std::fmt::Write;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::{env, fs, io};
+
+/// What a run leaves behind in `deploy/openstack`, and what is no part of a cluster folder.
+const LEFT_OUT: [&str; 9] = [
+    ".ronde",
+    ".terraform",
+    ".terraform.lock.hcl",
+    "crash.log",
+    "image",
+    "image/deploy/images/manager.Dockerfile",
+    "inventory.yaml",
+    "known_hosts",
+    "ssh_config",
+];
+
+fn main() -> io::Result<()> {
+    let manifest = PathBuf::from(env::var_os("CARGO_MANIFEST_DIR").unwrap_or_default());
+    let root = manifest.join("../..").canonicalize()?;
+    let mut files = Vec::new();
+    for (from, to) in
+        [("deploy/openstack", ""), ("deploy/images", "image/deploy/images/"), ("examples", "image/examples/")]
+    {
+        println!("cargo::rerun-if-changed={}", root.join(from).display());
+        collect(&root.join(from), to, &mut files)?;
+    }
+    files.sort();
+    let mut table = String::from("pub(crate) const FILES: &[(&str, bool, &[u8])] = &[\n");
+    for (name, path) in &files {
+        let is_program = fs::metadata(path)?.permissions().mode() & 0o100 != 0;
+        writeln!(table, "    ({name:?}, {is_program}, include_bytes!({:?})),", path.display().to_string())
+            .map_err(io::Error::other)?;
+    }
+    table.push_str("];\n");
+    let out = PathBuf::from(env::var_os("OUT_DIR").unwrap_or_default());
+    fs::write(out.join("files.rs"), table)
+}
+
+fn collect(folder: &Path, prefix: &str, files: &mut Vec<(String, PathBuf)>) -> io::Result<()> {
+    let named = |error: io::Error| io::Error::new(error.kind(), format!("{}: {error}", folder.display()));
+    for entry in fs::read_dir(folder).map_err(named)? {
+        let entry = entry?;
+        let (path, name) = (entry.path(), entry.file_name().to_string_lossy().into_owned());
+        let place = format!("{prefix}{name}");
+        if LEFT_OUT.contains(&place.as_str()) || name.contains(".tfstate") || name == "__pycache__" {
+            continue;
+        }
+        if path.is_dir() {
+            collect(&path, &format!("{place}/"), files)?;
+        } else {
+            files.push((place, path));
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,148 @@
+//! A cluster folder: where it is, what it holds, and what kind of cluster was made from it.
+//!
+//! ```text
+//! *.tf, *.auto.tfvars    what Terraform reads; terraform.tfstate is what it has made
+//! ansible/               what prepares the machines
+//! image/                 what the cluster's image is built from; in the repository, the repository itself
+//! inventory.yaml         the machines, once there are some
+//! known_hosts            their keys
+//! .ronde/                what the last runs wrote, and the kind of cluster; readable by its owner only
+//! ```
+
+use std::fs::{self, DirBuilder, OpenOptions};
+use std::io::Write;
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+
+use serde::{Deserialize, Serialize};
+
+use crate::error::Error;
+use crate::inventory::Cluster;
+use crate::variables::Variables;
+
+/// The folder that is made and looked for if none is named.
+pub(crate) const USUAL: &str = "ronde-cluster";
+/// By this file a cluster folder is known.
+const MARK: &str = "ansible/site.yml";
+
+/// What kind of cluster a folder has.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase", tag = "kind")]
+pub(crate) enum Kind {
+    /// Terraform makes its machines.
+    #[default]
+    Cloud,
+    /// They were there.
+    Inventory { file: PathBuf },
+    /// Containers of this machine.
+    Local { machines: usize },
+}
+
+/// A cluster folder.
+#[derive(Clone, Debug)]
+pub(crate) struct Folder {
+    path: PathBuf,
+}
+
+impl Folder {
+    /// The one that is named, or the one we are in, or the one of the usual name.
+    pub(crate) fn find(named: Option<&Path>) -> Result<Folder, Error> {
+        let candidates = match named {
+            Some(path) => vec![path],
+            None => vec![Path::new("."), Path::new(USUAL)],
+        };
+        let found = candidates.iter().find(|path| path.join(MARK).is_file());
+        match found {
+            Some(path) => Folder::at(path),
+            None => Err(Error::NoFolder { path: named.unwrap_or(Path::new(USUAL)).to_owned() }),
+        }
+    }
+
+    /// The one at this place, which is there.
+    pub(crate) fn at(path: &Path) -> Result<Folder, Error> {
+        let path = path.canonicalize().map_err(Error::file("find", path))?;
+        Ok(Folder { path })
+    }
+
+    pub(crate) fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// A file in it.
+    pub(crate) fn file(&self, name: &str) -> PathBuf {
+        self.path.join(name)
+    }
+
+    /// A file that is this program's own; its folder is made.
+    pub(crate) fn own(&self, name: &str) -> Result<PathBuf, Error> {
+        let folder = self.path.join(".ronde");
+        let mut builder = DirBuilder::new();
+        builder.recursive(true).mode(0o700).create(&folder).map_err(Error::file("make", &folder))?;
+        Ok(folder.join(name))
+    }
+
+    /// What the image is built from: the folder's own copy, or the repository that it is part of.
+    pub(crate) fn image_context(&self) -> PathBuf {
+        let own = self.path.join("image");
+        if own.is_dir() { own } else { self.path.join("../..") }
+    }
+
+    /// What kind of cluster it has.
+    pub(crate) fn kind(&self) -> Result<Kind, Error> {
+        let path = self.own("cluster.json")?;
+        match fs::read_to_string(&path) {
+            Ok(text) => serde_json::from_str(&text)
+                .map_err(|error| Error::Unreadable { path, problem: error.to_string() }),
+            Err(_) => Ok(Kind::default()),
+        }
+    }
+
+    /// Notes what kind of cluster it has from now on.
+    pub(crate) fn note(&self, kind: &Kind) -> Result<(), Error> {
+        let path = self.own("cluster.json")?;
+        let text = serde_json::to_string(kind).unwrap_or_default();
+        fs::write(&path, text).map_err(Error::file("write", &path))
+    }
+
+    /// The file that lists the machines.
+    pub(crate) fn inventory(&self) -> Result<PathBuf, Error> {
+        Ok(match self.kind()? {
+            Kind::Inventory { file } => file,
+            Kind::Cloud | Kind::Local { .. } => self.file("inventory.yaml"),
+        })
+    }
+
+    /// The machines.
+    pub(crate) fn cluster(&self) -> Result<Cluster, Error> {
+        let path = self.inventory()?;
+        if !path.is_file() {
+            return Err(Error::NotUp { folder: self.path.clone() });
+        }
+        let text = fs::read_to_string(&path).map_err(Error::file("read", &path))?;
+        Cluster::read(&text).map_err(|problem| Error::Unreadable { path, problem })
+    }
+
+    /// One of the variable files.
+    pub(crate) fn variables(&self, name: &str) -> Result<Variables, Error> {
+        let path = self.file(name);
+        let text = fs::read_to_string(&path).map_err(Error::file("read", &path))?;
+        Variables::read(&text).map_err(|problem| Error::Unreadable { path, problem })
+    }
+
+    /// Writes a file as a whole or not at all, with these rights.
+    pub(crate) fn write(&self, name: &str, contents: &[u8], mode: u32) -> Result<(), Error> {
+        let path = self.file(name);
+        if let Some(parent) = path.parent() {
+            fs::create_dir_all(parent).map_err(Error::file("make", parent))?;
+        }
+        let new = path.with_extension("new");
+        let _ = fs::remove_file(&new);
+        let written = OpenOptions::new()
+            .create_new(true)
+            .write(true)
+            .mode(mode)
+            .open(&new)
+            .and_then(|mut file| file.write_all(contents));
+        written.and_then(|()| fs::rename(&new, &path)).map_err(Error::file("write", &path))
+    }
+}

@@ -1,0 +1,240 @@
+//! The machines of a cluster, read from the inventory that Ansible works with: Terraform wrote it, or its owner did.
+//! Values in, values out.
+
+use std::collections::BTreeMap;
+
+use saphyr::{LoadableYamlNode, Scalar, Yaml};
+
+/// A cluster's machines, the master first.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Cluster {
+    pub(crate) name: String,
+    /// Where JupyterLab is reached.
+    pub(crate) public_address: String,
+    pub(crate) jupyter_port: u16,
+    pub(crate) machines: Vec<Machine>,
+}
+
+/// A machine.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Machine {
+    pub(crate) name: String,
+    /// The name by which the others know it.
+    pub(crate) alias: Option<String>,
+    pub(crate) is_master: bool,
+    pub(crate) private_address: String,
+    pub(crate) container: String,
+    /// How many ranks it takes.
+    pub(crate) slots: usize,
+    pub(crate) way: Way,
+}
+
+/// How a machine is reached.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Way {
+    /// It is this one.
+    Here,
+    Ssh {
+        address: String,
+        user: Option<String>,
+        port: Option<u16>,
+        key: Option<String>,
+        options: Vec<String>,
+    },
+}
+
+type Vars = BTreeMap<String, String>;
+
+impl Cluster {
+    /// Reads an inventory in YAML with the groups `master` and `workers`.
+    pub(crate) fn read(text: &str) -> Result<Cluster, String> {
+        let documents = Yaml::load_from_str(text).map_err(|error| error.to_string())?;
+        let all = documents.first().and_then(|document| document.as_mapping_get("all"));
+        let all = all.ok_or("it has no group `all`: it must be an Ansible inventory in YAML")?;
+        let common = vars(all.as_mapping_get("vars"));
+        let groups = all.as_mapping_get("children");
+        let mut machines = Vec::new();
+        for (group, is_master) in [("master", true), ("workers", false)] {
+            let Some(group) = groups.and_then(|groups| groups.as_mapping_get(group)) else { continue };
+            let mut of_group = common.clone();
+            of_group.extend(vars(group.as_mapping_get("vars")));
+            let hosts = group.as_mapping_get("hosts").and_then(Yaml::as_mapping);
+            for (name, own) in hosts.into_iter().flatten() {
+                let name = name.as_str().ok_or("a host's name is no text")?;
+                let mut known = of_group.clone();
+                known.extend(vars(Some(own)));
+                machines.push(machine(name, is_master, &known)?);
+            }
+        }
+        if machines.iter().filter(|machine| machine.is_master).count() != 1 {
+            return Err("the group `master` must have exactly one host".to_owned());
+        }
+        // Names are sorted by letters where Terraform wrote them: worker-10 comes before worker-2.
+        machines[1..].sort_by_key(|machine| number_at_end(&machine.name));
+        let master = &machines[0];
+        let public_address = common.get("public_address").filter(|address| !address.is_empty()).cloned();
+        let public_address = public_address.unwrap_or_else(|| match &master.way {
+            Way::Ssh { address, .. } => address.clone(),
+            Way::Here => "localhost".to_owned(),
+        });
+        let jupyter_port = common.get("jupyter_port").map_or(Ok(8888), |port| port.parse());
+        Ok(Cluster {
+            name: common.get("cluster_name").cloned().unwrap_or_else(|| "ronde".to_owned()),
+            public_address,
+            jupyter_port: jupyter_port.map_err(|_| "jupyter_port is no port")?,
+            machines,
+        })
+    }
+
+    /// The one that others are reached through.
+    pub(crate) fn master(&self) -> &Machine {
+        &self.machines[0]
+    }
+
+    /// The machine of this name.
+    pub(crate) fn machine(&self, name: &str) -> Option<&Machine> {
+        let is_meant = |machine: &&Machine| {
+            machine.name == name
+                || machine.alias.as_deref() == Some(name)
+                || machine.name.strip_prefix(&format!("{}-", self.name)) == Some(name)
+        };
+        self.machines.iter().find(is_meant)
+    }
+
+    /// All machines as `-H` takes them.
+    pub(crate) fn hosts(&self) -> String {
+        let hosts: Vec<String> =
+            self.machines.iter().map(|machine| format!("{}:{}", machine.name, machine.slots)).collect();
+        hosts.join(",")
+    }
+
+    /// How many ranks all of them take.
+    pub(crate) fn slots(&self) -> usize {
+        self.machines.iter().map(|machine| machine.slots).sum()
+    }
+
+    /// Where JupyterLab is.
+    pub(crate) fn jupyter(&self) -> String {
+        format!("https://{}:{}/lab", self.public_address, self.jupyter_port)
+    }
+}
+
+fn machine(name: &str, is_master: bool, known: &Vars) -> Result<Machine, String> {
+    let get = |key: &str| known.get(key).filter(|value| !value.is_empty()).cloned();
+    let number = |key: &str| {
+        get(key).map(|text| text.parse::<usize>().map_err(|_| format!("{key} of {name} is no number")))
+    };
+    let port = get("ansible_port")
+        .map(|text| text.parse().map_err(|_| format!("ansible_port of {name} is no port")));
+    let gpus = number("gpus").transpose()?.unwrap_or(0);
+    let address = get("ansible_host").unwrap_or_else(|| name.to_owned());
+    let options = ["ansible_ssh_common_args", "ansible_ssh_extra_args"].iter().filter_map(|key| get(key));
+    let options = options
+        .map(|text| shlex::split(&text).ok_or(format!("the ssh options of {name} are not quoted well")));
+    let options: Vec<Vec<String>> = options.collect::<Result<_, String>>()?;
+    let is_here = get("ansible_connection").is_some_and(|connection| connection != "ssh");
+    let way = match is_here {
+        true => Way::Here,
+        false => Way::Ssh {
+            address: address.clone(),
+            user: get("ansible_user"),
+            port: port.transpose()?,
+            key: get("ansible_ssh_private_key_file"),
+            options: options.concat(),
+        },
+    };
+    let usual = if is_master { "horovod_master" } else { "horovod_worker" };
+    Ok(Machine {
+        name: name.to_owned(),
+        alias: get("alias"),
+        is_master,
+        private_address: get("private_address").unwrap_or(address),
+        container: get("container").unwrap_or_else(|| usual.to_owned()),
+        slots: number("slots").transpose()?.unwrap_or(gpus).max(1),
+        way,
+    })
+}
+
+fn vars(node: Option<&Yaml<'_>>) -> Vars {
+    let pairs = node.and_then(Yaml::as_mapping).into_iter().flatten();
+    pairs.filter_map(|(name, value)| Some((name.as_str()?.to_owned(), text(value)?))).collect()
+}
+
+/// A value as text; lists and maps have none.
+fn text(value: &Yaml<'_>) -> Option<String> {
+    match value {
+        Yaml::Value(Scalar::String(text)) => Some(text.to_string()),
+        Yaml::Value(Scalar::Integer(number)) => Some(number.to_string()),
+        Yaml::Value(Scalar::Boolean(is)) => Some(is.to_string()),
+        Yaml::Value(Scalar::FloatingPoint(number)) => Some(number.to_string()),
+        Yaml::Representation(text, ..) => Some(text.to_string()),
+        _ => None,
+    }
+}
+
+fn number_at_end(name: &str) -> Option<u64> {
+    let digits = name.rfind(|letter: char| !letter.is_ascii_digit()).map_or(0, |at| at + 1);
+    name[digits..].parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const INVENTORY: &str = r#"
+all:
+  vars: {cluster_name: ronde, ansible_user: debian, public_address: 203.0.113.7, image: ""}
+  children:
+    master:  {hosts: {ronde-master: {ansible_host: 203.0.113.7, private_address: 10.0.0.10, gpus: 0}}}
+    workers:
+      hosts:
+        "ronde-worker-1": {ansible_host: 10.0.0.11, gpus: 2, ansible_ssh_common_args: "-o ProxyJump=debian@203.0.113.7"}
+        "ronde-worker-10": {ansible_host: 10.0.0.20, ansible_port: 2222, ansible_user: ubuntu}
+        "ronde-worker-2": {ansible_host: 10.0.0.12}
+"#;
+
+    #[test]
+    fn machines_come_in_the_order_of_their_numbers_with_their_own_ways() {
+        let cluster = Cluster::read(INVENTORY).expect("it reads");
+        assert_eq!(cluster.hosts(), "ronde-master:1,ronde-worker-1:2,ronde-worker-2:1,ronde-worker-10:1");
+        assert_eq!((cluster.slots(), cluster.jupyter().as_str()), (5, "https://203.0.113.7:8888/lab"));
+        let Way::Ssh { user, options, .. } = &cluster.machines[1].way else { panic!("by ssh") };
+        assert_eq!(options, &["-o", "ProxyJump=debian@203.0.113.7"]);
+        assert_eq!(user.as_deref(), Some("debian"));
+        let Way::Ssh { user, port, .. } = &cluster.machines[3].way else { panic!("by ssh") };
+        assert_eq!((user.as_deref(), *port), (Some("ubuntu"), Some(2222)));
+        assert_eq!(cluster.master().container, "horovod_master");
+        assert_eq!(cluster.machines[2].container, "horovod_worker");
+    }
+
+    #[test]
+    fn machines_are_known_by_their_short_names_too() {
+        let cluster = Cluster::read(INVENTORY).expect("it reads");
+        for name in ["ronde-worker-2", "worker-2"] {
+            assert_eq!(cluster.machine(name).map(|machine| machine.name.as_str()), Some("ronde-worker-2"));
+        }
+        assert_eq!(cluster.machine("worker-3"), None);
+    }
+
+    #[test]
+    fn containers_of_this_machine_need_no_ssh() {
+        let text = "all:\n  children:\n    master:\n      hosts:\n        host1:\n          ansible_connection: local\n          container: ronde-master\n";
+        let cluster = Cluster::read(text).expect("it reads");
+        assert_eq!(cluster.master().way, Way::Here);
+        assert_eq!(cluster.master().container, "ronde-master");
+        assert_eq!(cluster.public_address, "localhost");
+    }
+
+    #[test]
+    fn what_makes_no_sense_is_refused() {
+        for (text, words) in [
+            ("a: [", "expected"),
+            ("hosts: {}", "no group `all`"),
+            ("all: {children: {workers: {hosts: {a: {}}}}}", "exactly one host"),
+            ("all: {children: {master: {hosts: {a: {gpus: many}}}}}", "no number"),
+        ] {
+            let problem = Cluster::read(text).expect_err(text);
+            assert!(problem.contains(words) || words == "expected", "{text}: {problem}");
+        }
+    }
+}

@@ -1,0 +1,213 @@
+//! Terraform, run in a cluster folder: what it says is shown as it comes, and an error ends with its cause and fix.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::Instant;
+
+use crate::error::Error;
+use crate::folder::Folder;
+use crate::process::{Ended, News, Watcher};
+use crate::screen::Screen;
+use crate::terraform::cause::{self, Cause};
+use crate::terraform::event;
+use crate::terraform::progress::Progress;
+use crate::words::span;
+
+/// What is said when Terraform is told to stop.
+const STOPPING: &str = "stopping: terraform finishes what it has begun and writes its state";
+const STOPPING_STILL: &str =
+    "terraform is still writing its state: to kill it now would lose track of what it made";
+
+/// It is a program that reads this, and Ansible below it must not colour its lines.
+const CALM: [(&str, &str); 3] =
+    [("TF_IN_AUTOMATION", "1"), ("ANSIBLE_NOCOLOR", "1"), ("ANSIBLE_FORCE_COLOR", "0")];
+
+/// Terraform in a folder.
+pub(crate) struct Terraform<'a> {
+    program: PathBuf,
+    folder: &'a Folder,
+    watcher: &'a Watcher,
+    /// What follows on a failure, in the words of the command that was typed.
+    go_on: String,
+}
+
+/// What a run is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Wish {
+    Make,
+    Delete,
+}
+
+impl<'a> Terraform<'a> {
+    /// The program that is named, or `terraform`, or `tofu`.
+    pub(crate) fn new(
+        named: Option<&Path>,
+        folder: &'a Folder,
+        watcher: &'a Watcher,
+        options: &str,
+    ) -> Result<Terraform<'a>, Error> {
+        let candidates = match named {
+            Some(path) => vec![path],
+            None => vec![Path::new("terraform"), Path::new("tofu")],
+        };
+        let program = candidates.into_iter().find_map(on_path).ok_or(Error::NoProgram {
+            program: "Terraform",
+            fix: "install Terraform 1.5 or newer, or OpenTofu; or name the program: --terraform FILE",
+        })?;
+        let go_on = format!(
+            "`ronde cluster up{options}` goes on from here, `ronde cluster down{options}` deletes it all"
+        );
+        Ok(Terraform { program, folder, watcher, go_on })
+    }
+
+    /// Gets the provider.
+    pub(crate) fn init(&self, screen: &mut Screen) -> Result<(), Error> {
+        let log = self.folder.own("init.log")?;
+        let started = Instant::now();
+        let mut text = String::new();
+        let ended =
+            self.watcher.run(&mut self.command(&["init", "-input=false", "-no-color"]), &log, |news| {
+                match news {
+                    News::Line(line) => {
+                        text.push_str(line.trim_start_matches(['│', '╷', '╵']));
+                        text.push('\n');
+                    }
+                    News::Pulse => screen.live(&[format!("  … terraform init  {}", span(started.elapsed()))]),
+                    News::Stop { .. } => screen.say(&["stopping".to_owned()]),
+                }
+            })?;
+        let causes = || {
+            let errors = text.find("Error:").map_or(text.as_str(), |at| &text[at..]);
+            vec![cause::of_text(errors.trim())]
+        };
+        self.judge("terraform init", &ended, causes, "nothing was changed".to_owned())?;
+        screen.say(&[format!("  ✓ terraform init  {}", span(started.elapsed()))]);
+        Ok(())
+    }
+
+    /// Plans, and returns what is planned. The plan holds the login, and is deleted when it is dropped.
+    pub(crate) fn plan(
+        &self,
+        screen: &mut Screen,
+        wish: Wish,
+        variables: &[String],
+    ) -> Result<(Plan, Progress), Error> {
+        let plan = Plan(self.folder.own("plan")?);
+        let out = format!("-out={}", plan.0.display());
+        let mut words = vec!["plan", "-input=false", "-json", &out];
+        if wish == Wish::Delete {
+            words.push("-destroy");
+        }
+        words.extend(variables.iter().map(String::as_str));
+        let (ended, progress) = self.follow(&words, "plan.log", "asking the cloud", screen)?;
+        let after = "nothing was changed".to_owned();
+        self.judge("terraform plan", &ended, || causes(&progress), after)?;
+        Ok((plan, progress))
+    }
+
+    /// Does what is planned.
+    pub(crate) fn apply(&self, screen: &mut Screen, plan: &Plan) -> Result<Progress, Error> {
+        let file = plan.0.display().to_string();
+        let words = ["apply", "-input=false", "-json", &file];
+        let (ended, progress) = self.follow(&words, "apply.log", "starting", screen)?;
+        let log = self.folder.own("apply.log")?;
+        let after = format!("{}; all that was said is in {}", self.go_on, log.display());
+        self.judge("terraform apply", &ended, || causes(&progress), after)?;
+        Ok(progress)
+    }
+
+    /// What its state still has.
+    pub(crate) fn resources(&self) -> Result<Vec<String>, Error> {
+        if !self.folder.file("terraform.tfstate").exists() && !self.folder.file(".terraform").exists() {
+            return Ok(Vec::new());
+        }
+        let failed = |source| Error::System { doing: "run terraform", source };
+        let output = self.command(&["state", "list"]).output().map_err(failed)?;
+        let said = String::from_utf8_lossy(&output.stderr);
+        if !output.status.success() && !said.contains("No state file was found") {
+            let causes = vec![cause::of_text(said.trim())];
+            return Err(Error::Failed { doing: "terraform state list", causes, after: String::new() });
+        }
+        let listed = String::from_utf8_lossy(&output.stdout);
+        let is_data = |line: &str| line.starts_with("data.") || line.contains(".data.");
+        Ok(listed.lines().filter(|line| !line.is_empty() && !is_data(line)).map(str::to_owned).collect())
+    }
+
+    fn command(&self, words: &[&str]) -> Command {
+        let mut command = Command::new(&self.program);
+        command.current_dir(self.folder.path()).args(words).envs(CALM);
+        command
+    }
+
+    /// Runs something that writes events.
+    fn follow(
+        &self,
+        words: &[&str],
+        log: &str,
+        doing: &str,
+        screen: &mut Screen,
+    ) -> Result<(Ended, Progress), Error> {
+        let log = self.folder.own(log)?;
+        let started = Instant::now();
+        let mut progress = Progress::default();
+        let ended = self.watcher.run(&mut self.command(words), &log, |news| match news {
+            News::Line(line) => screen.say(&progress.take(event::parse(line), started.elapsed())),
+            News::Pulse => {
+                let lines = progress.live(started.elapsed());
+                let idle = vec![format!("  … {doing}  {}", span(started.elapsed()))];
+                screen.live(if lines.is_empty() { &idle } else { &lines });
+            }
+            News::Stop { again: false } => screen.say(&[STOPPING.to_owned()]),
+            News::Stop { again: true } => screen.say(&[STOPPING_STILL.to_owned()]),
+        })?;
+        screen.live(&[]);
+        Ok((ended, progress))
+    }
+
+    fn judge(
+        &self,
+        doing: &'static str,
+        ended: &Ended,
+        causes: impl FnOnce() -> Vec<Cause>,
+        after: String,
+    ) -> Result<(), Error> {
+        match ended.signal {
+            Some(signal) => Err(Error::Interrupted { signal, after }),
+            None if ended.status.success() => Ok(()),
+            None => Err(Error::Failed { doing, causes: causes(), after }),
+        }
+    }
+}
+
+/// A plan's file.
+pub(crate) struct Plan(PathBuf);
+
+impl Drop for Plan {
+    fn drop(&mut self) {
+        let _ = fs::remove_file(&self.0);
+    }
+}
+
+/// Everything that went wrong. Of Ansible's failures Terraform only repeats the output.
+fn causes(progress: &Progress) -> Vec<Cause> {
+    let mut causes: Vec<Cause> = progress.failures().iter().map(cause::of_failure).collect();
+    let is_told = |address: &str| !causes.is_empty() && address.starts_with("terraform_data.configure");
+    let errors: Vec<Cause> =
+        progress.errors().iter().filter(|error| !is_told(&error.address)).map(cause::of).collect();
+    causes.extend(errors);
+    if causes.is_empty() {
+        let text = progress.text().join("\n");
+        causes.push(cause::of_text(if text.is_empty() { "it gave no reason" } else { &text }));
+    }
+    causes
+}
+
+/// The program of this name in one of the folders of `PATH`, or at this place.
+pub(crate) fn on_path(program: &Path) -> Option<PathBuf> {
+    if program.components().count() > 1 {
+        return program.canonicalize().ok().filter(|path| path.is_file());
+    }
+    let folders = std::env::var_os("PATH").unwrap_or_default();
+    std::env::split_paths(&folders).map(|folder| folder.join(program)).find(|path| path.is_file())
+}

@@ -1,0 +1,7 @@
+//! What Terraform says and what it means: `event.rs` reads its lines, `progress.rs` keeps what they add up to,
+//! `cause.rs` finds the reason and the fix behind its errors, `command.rs` runs it. All but the last are pure.
+
+pub(crate) mod cause;
+pub(crate) mod command;
+pub(crate) mod event;
+pub(crate) mod progress;

@@ -1,0 +1,95 @@
+//! `ronde cluster down`: lists what it will delete, asks, deletes, and looks whether anything is left.
+
+use std::fs;
+use std::io::Write;
+
+use serde_json::json;
+
+use crate::args::DownArgs;
+use crate::error::Error;
+use crate::folder::{Folder, Kind};
+use crate::playbook;
+use crate::process::Watcher;
+use crate::screen::Screen;
+use crate::terraform::command::{Terraform, Wish};
+use crate::verbs::option_for;
+use crate::verbs::up::{agree, local, planned};
+use crate::words::count;
+
+pub(crate) fn down(args: &DownArgs) -> Result<(), Error> {
+    let folder = Folder::find(args.folder.folder.as_deref())?;
+    let kind = folder.kind()?;
+    if args.local && !matches!(kind, Kind::Local { .. }) {
+        return Err(Error::Usage {
+            what: format!("{} has no cluster on this machine", folder.path().display()),
+            fix: "without --local, whatever it has is deleted".to_owned(),
+        });
+    }
+    let watcher = Watcher::new()?;
+    let told = match &kind {
+        Kind::Cloud => in_cloud(&folder, &watcher, args)?,
+        Kind::Local { machines } => {
+            if !args.yes {
+                agree(
+                    &watcher,
+                    &format!("{} of this machine would be deleted", count(*machines, "container")),
+                )?;
+            }
+            let variables = json!({ "image_context": folder.image_context() });
+            by_playbook(&folder, &watcher, args, &local(&folder, variables, *machines, "absent"))?;
+            "the containers are deleted; what was in the shared folder stays".to_owned()
+        }
+        Kind::Inventory { file } => {
+            if !args.yes {
+                agree(
+                    &watcher,
+                    &format!("the cluster would be taken off the machines of {}", file.display()),
+                )?;
+            }
+            let words = ["-i", &file.display().to_string(), "ansible/remove.yml"].map(str::to_owned);
+            by_playbook(&folder, &watcher, args, &words)?;
+            "the cluster is taken off its machines; what was in the shared folder stays".to_owned()
+        }
+    };
+    folder.note(&Kind::Cloud)?;
+    let text =
+        format!("{told}\nthe folder {} stays: ronde cluster up makes it anew\n", folder.path().display());
+    let _ = std::io::stdout().write_all(text.as_bytes());
+    Ok(())
+}
+
+fn in_cloud(folder: &Folder, watcher: &Watcher, args: &DownArgs) -> Result<String, Error> {
+    let terraform = Terraform::new(args.programs.terraform.as_deref(), folder, watcher, &option_for(folder))?;
+    if terraform.resources()?.is_empty() {
+        return Ok("there is nothing to delete".to_owned());
+    }
+    let mut screen = Screen::new();
+    terraform.init(&mut screen)?;
+    let (plan, progress) = terraform.plan(&mut screen, Wish::Delete, &[])?;
+    screen.say(&planned(&progress).collect::<Vec<_>>());
+    let number = progress.planned().count();
+    if !args.yes {
+        agree(
+            watcher,
+            &format!(
+                "{} would be deleted for good, with all that is in the shared folder",
+                count(number, "thing")
+            ),
+        )?;
+    }
+    terraform.apply(&mut screen, &plan)?;
+    let left = terraform.resources()?;
+    if !left.is_empty() {
+        return Err(Error::Remains { what: left.join(", ") });
+    }
+    for name in ["inventory.yaml", "ssh_config", "known_hosts"] {
+        let _ = fs::remove_file(folder.file(name));
+    }
+    Ok(format!("{} deleted; Terraform's state has nothing left", count(number, "thing")))
+}
+
+fn by_playbook(folder: &Folder, watcher: &Watcher, args: &DownArgs, words: &[String]) -> Result<(), Error> {
+    let program = playbook::program(args.programs.ansible.as_deref())?;
+    let after = format!("`ronde cluster down{}` goes on from here", option_for(folder));
+    playbook::play(&program, folder, watcher, &mut Screen::new(), words, &after)
+}

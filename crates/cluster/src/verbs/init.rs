@@ -1,0 +1,304 @@
+//! `ronde cluster init`: writes the files of a cluster folder and fills in what is known or answered.
+
+use std::fs;
+use std::io::{Write, stdin};
+use std::path::Path;
+
+use rustix::termios::isatty;
+use zeroize::Zeroizing;
+
+use crate::args::InitArgs;
+use crate::embedded;
+use crate::error::Error;
+use crate::folder::{Folder, USUAL};
+use crate::variables::Variables;
+use crate::wheel;
+
+const RESOURCES: &str = "resources.auto.tfvars";
+const LOGIN: &str = "auth_data.auto.tfvars";
+/// What users have filled in is never written over.
+const THEIRS: [&str; 2] = [RESOURCES, LOGIN];
+
+pub(crate) fn init(mut args: InitArgs) -> Result<(), Error> {
+    let path = args.folder.clone().unwrap_or_else(|| USUAL.into());
+    let is_there = fs::read_dir(&path).is_ok_and(|mut entries| entries.next().is_some());
+    if is_there && !args.force {
+        return Err(Error::Exists { path });
+    }
+    // Before anything is asked or written.
+    let packed = pack(args.wheel.as_deref())?;
+    let is_kept = path.join(RESOURCES).is_file();
+    if !is_kept && isatty(stdin()) {
+        ask(&mut args)?;
+    }
+    let secret = if is_kept { None } else { secret(&args)? };
+    let folder = write(&path, &packed)?;
+    let mut lacks = Vec::new();
+    if !is_kept {
+        let (resources, login) = filled(&args, secret.as_ref().map(|secret| secret.as_str()))?;
+        lacks = placeholders(&resources, &login);
+        folder.write(RESOURCES, resources.as_bytes(), 0o644)?;
+        folder.write(LOGIN, login.as_bytes(), 0o600)?;
+    }
+    let option = super::option_for(&folder);
+    let mut text = format!("{} is written\n", folder.path().display());
+    if is_kept {
+        text.push_str(&format!("{RESOURCES} and {LOGIN} are as they were\n"));
+    }
+    for (file, name) in lacks {
+        text.push_str(&format!("  still to fill in: {name} in {file}\n"));
+    }
+    text.push_str(&format!(
+        "next: ronde cluster up{option} (or, to look first: ronde cluster plan{option})\n"
+    ));
+    let _ = std::io::stdout().write_all(text.as_bytes());
+    Ok(())
+}
+
+/// The wheel for the image: the one that is named, or the installed package.
+pub(crate) fn pack(named: Option<&Path>) -> Result<wheel::Wheel, Error> {
+    named.map_or_else(wheel::installed, wheel::named)
+}
+
+/// Writes all files of a cluster folder, with the wheel, but for those that are the user's.
+pub(crate) fn write(path: &Path, packed: &wheel::Wheel) -> Result<Folder, Error> {
+    fs::create_dir_all(path).map_err(Error::file("make", path))?;
+    let folder = Folder::at(path)?;
+    for (name, is_program, contents) in embedded::FILES {
+        if THEIRS.contains(name) && folder.file(name).is_file() {
+            continue;
+        }
+        let mode = match (*name, is_program) {
+            (LOGIN, _) => 0o600,
+            (_, true) => 0o755,
+            (_, false) => 0o644,
+        };
+        folder.write(name, contents, mode)?;
+    }
+    // One wheel only: the image takes whatever lies there.
+    let wheels = folder.file("image/dist");
+    let _ = fs::remove_dir_all(&wheels);
+    folder.write(&format!("image/dist/{}", packed.name), &packed.contents, 0o644)?;
+    Ok(folder)
+}
+
+/// Asks for what is not given. Whatever is not answered is left to be filled in.
+fn ask(args: &mut InitArgs) -> Result<(), Error> {
+    if args.cloud.is_none() && args.auth_url.is_none() {
+        args.cloud = answer("entry of clouds.yaml to log in with (none: by address and password)")?;
+    }
+    if args.cloud.is_none() {
+        let questions: [(&mut Option<String>, &str); 2] = [
+            (&mut args.auth_url, "address of the cloud's Keystone, as in https://cloud.example:5000/v3"),
+            (&mut args.project, "project"),
+        ];
+        for (place, question) in questions {
+            fill(place, question)?;
+        }
+        if args.application_credential.is_none() {
+            fill(&mut args.user, "user")?;
+        }
+    }
+    let questions: [(&mut Option<String>, &str); 3] = [
+        (&mut args.flavor, "flavour of the machines (openstack flavor list)"),
+        (&mut args.os_image, "system image of the machines (openstack image list)"),
+        (
+            &mut args.admin_cidr,
+            "your address as the cloud sees it, as in 203.0.113.7/32: ssh and JupyterLab are for it only",
+        ),
+    ];
+    for (place, question) in questions {
+        fill(place, question)?;
+    }
+    while args.workers.is_none() {
+        let Some(text) = answer("how many workers (1)")? else { break };
+        match text.parse() {
+            Ok(count) => args.workers = Some(count),
+            Err(_) => say(&format!("{text} is no number\n")),
+        }
+    }
+    Ok(())
+}
+
+fn fill(place: &mut Option<String>, question: &str) -> Result<(), Error> {
+    if place.is_none() {
+        *place = answer(question)?;
+    }
+    Ok(())
+}
+
+fn answer(question: &str) -> Result<Option<String>, Error> {
+    say(&format!("{question}: "));
+    let mut line = String::new();
+    stdin().read_line(&mut line).map_err(|source| Error::System { doing: "read an answer", source })?;
+    let line = line.trim();
+    Ok((!line.is_empty()).then(|| line.to_owned()))
+}
+
+fn say(text: &str) {
+    let _ = std::io::stderr().write_all(text.as_bytes());
+}
+
+/// The password or secret that belongs to the login, if one is needed: from a file, the environment, or asked for.
+fn secret(args: &InitArgs) -> Result<Option<Zeroizing<String>>, Error> {
+    let (variable, whose) = match (&args.cloud, &args.application_credential, &args.user) {
+        (Some(_), ..) | (None, None, None) => return Ok(None),
+        (None, Some(id), _) => {
+            ("OS_APPLICATION_CREDENTIAL_SECRET", format!("secret of application credential {id}"))
+        }
+        (None, None, Some(user)) => ("OS_PASSWORD", format!("password of {user}")),
+    };
+    if let Some(path) = &args.password_file {
+        let text = fs::read_to_string(path).map_err(Error::file("read", path))?;
+        return Ok(Some(Zeroizing::new(text.trim_end_matches(['\n', '\r']).to_owned())));
+    }
+    if let Ok(text) = std::env::var(variable) {
+        return Ok(Some(Zeroizing::new(text)));
+    }
+    if !isatty(stdin()) {
+        return Ok(None);
+    }
+    let text = rpassword::prompt_password(format!("{whose} (is not shown): "));
+    let text = text.map_err(|source| Error::System { doing: "read the password", source })?;
+    Ok((!text.is_empty()).then(|| Zeroizing::new(text)))
+}
+
+/// Both variable files with what is known.
+fn filled(args: &InitArgs, secret: Option<&str>) -> Result<(String, String), Error> {
+    let template = |name: &str| {
+        let text = embedded::text(name).unwrap_or_default();
+        Variables::read(text).map_err(|problem| Error::Unreadable { path: name.into(), problem })
+    };
+    let (mut resources, mut login) = (template(RESOURCES)?, template(LOGIN)?);
+    if let Some(cloud) = &args.cloud {
+        resources.set_object("openstack_provider", &[("cloud", cloud)]);
+        login.set_object("auth_data", &[]);
+    } else if let Some(id) = &args.application_credential {
+        let secret = secret.unwrap_or("YOUR_SECRET");
+        login.set_object(
+            "auth_data",
+            &[("application_credential_id", id), ("application_credential_secret", secret)],
+        );
+    } else {
+        for (name, value) in [("user_name", args.user.as_deref()), ("password", secret)] {
+            if let Some(value) = value {
+                login.set(&format!("auth_data.{name}"), value);
+            }
+        }
+    }
+    if args.cloud.is_none() {
+        let values = [
+            ("auth_url", &args.auth_url),
+            ("project_name", &args.project),
+            ("region", &args.region),
+            ("user_domain_name", &args.user_domain),
+        ];
+        for (name, value) in values {
+            if let Some(value) = value {
+                resources.set(&format!("openstack_provider.{name}"), value.as_str());
+            }
+        }
+    }
+    // A key pair has no slashes in its name, and a key begins with its kind.
+    let is_key = |key: &&String| key.starts_with("ssh-") || key.contains('/') || key.ends_with(".pub");
+    let framework = args.framework.map(|framework| framework.name().to_owned());
+    let worker_flavor = args.worker_flavor.as_ref().or(args.flavor.as_ref());
+    let values = [
+        ("horovod_master_node.flavor_name", args.flavor.as_ref()),
+        ("horovod_worker_node.flavor_name", worker_flavor),
+        ("horovod_master_node.image_name", args.os_image.as_ref()),
+        ("horovod_master_node.public_ip", args.public_ip.as_ref()),
+        ("horovod_master_node.public_key", args.key.as_ref().filter(is_key)),
+        ("horovod_master_node.key_pair", args.key.as_ref().filter(|key| !is_key(key))),
+        ("network.external_network", args.external_network.as_ref()),
+        ("network.name", args.network.as_ref()),
+        ("admin_cidr", args.admin_cidr.as_ref()),
+        ("ssh_user", args.ssh_user.as_ref()),
+        ("cluster_name", args.name.as_ref()),
+        ("framework", framework.as_ref()),
+        ("image", args.image.as_ref()),
+    ];
+    for (name, value) in values {
+        if let Some(value) = value {
+            resources.set(name, value.as_str());
+        }
+    }
+    for (name, value) in
+        [("horovod_worker_node.count", args.workers), ("horovod_master_node.volume_size", args.volume_size)]
+    {
+        if let Some(value) = value {
+            resources.set(name, value);
+        }
+    }
+    Ok((resources.text(), login.text()))
+}
+
+/// What still has a placeholder, as the name of the file and of the value.
+fn placeholders(resources: &str, login: &str) -> Vec<(&'static str, String)> {
+    let find = |file: &'static str, text: &str| {
+        let lines = text.lines().filter(|line| !line.trim_start().starts_with('#') && line.contains("YOUR"));
+        let names =
+            lines.filter_map(|line| line.split_once('=')).map(|(name, _)| (file, name.trim().to_owned()));
+        names.collect::<Vec<_>>()
+    };
+    [find(RESOURCES, resources), find(LOGIN, login)].concat()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn known() -> InitArgs {
+        InitArgs {
+            auth_url: Some("https://k:5000/v3".to_owned()),
+            project: Some("p".to_owned()),
+            user: Some("anna".to_owned()),
+            workers: Some(3),
+            flavor: Some("m1.large".to_owned()),
+            worker_flavor: Some("g1.large".to_owned()),
+            os_image: Some("debian-12".to_owned()),
+            key: Some("~/.ssh/id_ed25519.pub".to_owned()),
+            admin_cidr: Some("203.0.113.7/32".to_owned()),
+            ..InitArgs::default()
+        }
+    }
+
+    #[test]
+    fn what_is_given_stands_in_the_files_and_nothing_is_left_to_fill_in() {
+        let (resources, login) = filled(&known(), Some("se\"cret")).expect("filled");
+        assert_eq!(placeholders(&resources, &login), []);
+        let read = Variables::read(&resources).expect("it reads");
+        assert_eq!(read.number("horovod_worker_node", "count"), Some(3));
+        assert_eq!(read.string("admin_cidr"), Some("203.0.113.7/32"));
+        assert!(resources.contains("public_key = \"~/.ssh/id_ed25519.pub\""), "{resources}");
+        assert!(login.contains(r#""se\"cret""#), "{login}");
+    }
+
+    #[test]
+    fn what_is_not_given_is_named() {
+        let (resources, login) = filled(&InitArgs::default(), None).expect("filled");
+        let lacks: Vec<String> = placeholders(&resources, &login).into_iter().map(|(_, name)| name).collect();
+        for name in ["auth_url", "flavor_name", "admin_cidr", "user_name", "password"] {
+            assert!(lacks.contains(&name.to_owned()), "{name} not in {lacks:?}");
+        }
+    }
+
+    #[test]
+    fn with_an_entry_of_clouds_yaml_no_login_is_written() {
+        let args = InitArgs { cloud: Some("lab".to_owned()), ..known() };
+        let (resources, login) = filled(&args, None).expect("filled");
+        assert_eq!(placeholders(&resources, &login), []);
+        assert!(!login.contains("anna") && !resources.contains("https://k"), "{login}{resources}");
+        assert!(resources.contains("cloud = \"lab\""), "{resources}");
+    }
+
+    #[test]
+    fn the_name_of_a_key_pair_is_told_from_a_key() {
+        let args = InitArgs { key: Some("anna".to_owned()), ..known() };
+        let (resources, _) = filled(&args, None).expect("filled");
+        assert!(
+            resources.contains("key_pair = \"anna\"") && !resources.contains("public_key ="),
+            "{resources}"
+        );
+    }
+}

@@ -1,0 +1,271 @@
+//! `ronde cluster plan`, `up` and `scale`: from files to a cluster.
+
+use std::io::Write;
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use serde_json::json;
+
+use crate::args::{PlanArgs, ProgramArgs, ScaleArgs, UpArgs};
+use crate::error::Error;
+use crate::folder::{Folder, Kind, USUAL};
+use crate::inventory::Cluster;
+use crate::playbook;
+use crate::process::Watcher;
+use crate::screen::Screen;
+use crate::terraform::command::{Terraform, Wish};
+use crate::terraform::event::Action;
+use crate::terraform::progress::{Planned, Progress};
+use crate::verbs::{init, option_for};
+use crate::words::{count, span};
+
+const RESOURCES: &str = "resources.auto.tfvars";
+
+pub(crate) fn plan(args: &PlanArgs) -> Result<(), Error> {
+    let folder = Folder::find(args.folder.folder.as_deref())?;
+    let watcher = Watcher::new()?;
+    let option = option_for(&folder);
+    let terraform = Terraform::new(args.programs.terraform.as_deref(), &folder, &watcher, &option)?;
+    let mut screen = Screen::new();
+    terraform.init(&mut screen)?;
+    let (_plan, progress) = terraform.plan(&mut screen, Wish::Make, &[])?;
+    let mut text: String = planned(&progress).map(|line| format!("{line}\n")).collect();
+    text.push_str(&match progress.planned().count() {
+        0 => "all is as it should be\n".to_owned(),
+        number => format!("{}; nothing was done yet: ronde cluster up{option}\n", count(number, "change")),
+    });
+    let _ = std::io::stdout().write_all(text.as_bytes());
+    Ok(())
+}
+
+pub(crate) fn up(args: &UpArgs) -> Result<(), Error> {
+    let named = args.folder.folder.as_deref();
+    let watcher = Watcher::new()?;
+    if args.local.is_none() && args.inventory.is_none() {
+        let folder = Folder::find(named)?;
+        // A cluster that is not a cloud's is brought up again in its own way.
+        return match folder.kind()? {
+            Kind::Cloud => in_cloud(&folder, &watcher, &args.programs, args.yes, |_| false),
+            kind => by_playbook(&folder, &watcher, args, kind),
+        };
+    }
+    let folder = match Folder::find(named) {
+        Err(Error::NoFolder { .. }) => {
+            init::write(named.unwrap_or(Path::new(USUAL)), &init::pack(args.wheel.as_deref())?)?
+        }
+        found => found?,
+    };
+    if folder.kind()? == Kind::Cloud && folder.file("inventory.yaml").is_file() {
+        return Err(Error::Usage {
+            what: format!("{} has a cluster in a cloud already", folder.path().display()),
+            fix: "take another folder: --folder DIR".to_owned(),
+        });
+    }
+    let kind = match (&args.local, &args.inventory) {
+        (Some(machines), _) => Kind::Local { machines: usize::from(*machines) },
+        (None, Some(file)) => {
+            Kind::Inventory { file: file.canonicalize().map_err(Error::file("find", file))? }
+        }
+        (None, None) => Kind::Cloud,
+    };
+    by_playbook(&folder, &watcher, args, kind)
+}
+
+pub(crate) fn scale(args: &ScaleArgs) -> Result<(), Error> {
+    let folder = Folder::find(args.folder.folder.as_deref())?;
+    let option = option_for(&folder);
+    match folder.kind()? {
+        Kind::Cloud => {}
+        Kind::Local { .. } => {
+            let fix = format!("ronde cluster up --local {}{option}", args.workers + 1);
+            return Err(Error::Usage {
+                what: "this cluster is made of containers on this machine".to_owned(),
+                fix,
+            });
+        }
+        Kind::Inventory { file } => {
+            let fix = format!("list them in {}, then: ronde cluster up{option}", file.display());
+            return Err(Error::Usage {
+                what: "the machines of this cluster are those of an inventory".to_owned(),
+                fix,
+            });
+        }
+    }
+    let mut variables = folder.variables(RESOURCES)?;
+    let before = variables.number("horovod_worker_node", "count").unwrap_or(1);
+    if before != args.workers {
+        variables.set("horovod_worker_node.count", args.workers);
+        folder.write(RESOURCES, variables.text().as_bytes(), 0o644)?;
+    }
+    let mut screen = Screen::new();
+    screen.say(&[format!("workers: {before} → {} ({RESOURCES})", args.workers)]);
+    drop(screen);
+    let watcher = Watcher::new()?;
+    // Whoever asks for fewer workers wants the others deleted.
+    in_cloud(&folder, &watcher, &args.programs, args.yes, |address| address.contains(".worker"))
+}
+
+/// Makes a cluster with Terraform. `is_agreed` says of a resource that may go without being asked about.
+fn in_cloud(
+    folder: &Folder,
+    watcher: &Watcher,
+    programs: &ProgramArgs,
+    yes: bool,
+    is_agreed: impl Fn(&str) -> bool,
+) -> Result<(), Error> {
+    let started = Instant::now();
+    let option = option_for(folder);
+    let terraform = Terraform::new(programs.terraform.as_deref(), folder, watcher, &option)?;
+    let variables = ansible(folder, programs)?;
+    let mut screen = Screen::new();
+    terraform.init(&mut screen)?;
+    let (plan, planned_run) = terraform.plan(&mut screen, Wish::Make, &variables)?;
+    let lost: Vec<&Planned> =
+        planned_run.planned().filter(|change| is_loss(change) && !is_agreed(&change.address)).collect();
+    if !lost.is_empty() && !yes {
+        screen.say(&lost.iter().map(|change| line(change)).collect::<Vec<_>>());
+        let what = format!("{} that is there would be deleted or replaced", count(lost.len(), "thing"));
+        agree(watcher, &what)?;
+    }
+    let changes = planned_run.planned().count();
+    screen.say(&[format!("  ✓ terraform plan  {}", count(changes, "change"))]);
+    terraform.apply(&mut screen, &plan)?;
+    drop(screen);
+    folder.note(&Kind::Cloud)?;
+    let cluster = folder.cluster()?;
+    finish(&cluster, folder, started.elapsed())
+}
+
+/// Whether something with contents goes. What only runs scripts (`terraform_data`) has none.
+fn is_loss(change: &Planned) -> bool {
+    matches!(change.action, Action::Delete | Action::Replace)
+        && !change.address.starts_with("terraform_data.")
+}
+
+/// Asks; an error if it is not agreed to, or if there is nobody to ask.
+pub(crate) fn agree(watcher: &Watcher, what: &str) -> Result<(), Error> {
+    let answer = watcher.ask(&format!("{what}. Go on? [y/N] "))?;
+    match answer.as_deref().map(str::to_lowercase).as_deref() {
+        Some("y" | "yes") => Ok(()),
+        Some(_) => Err(Error::NotConfirmed { what: "nothing was changed".to_owned(), fix: String::new() }),
+        None => Err(Error::NotConfirmed { what: what.to_owned(), fix: "if that is meant: --yes".to_owned() }),
+    }
+}
+
+/// Sees to it that Ansible is there before machines are; returns what Terraform has to be told.
+fn ansible(folder: &Folder, programs: &ProgramArgs) -> Result<Vec<String>, Error> {
+    let variables = folder.variables(RESOURCES)?;
+    if variables.is_off("configure") {
+        return Ok(Vec::new());
+    }
+    let set = variables.string("ansible_playbook").map(Path::new);
+    let program = playbook::program(programs.ansible.as_deref().or(set))?;
+    Ok(match programs.ansible {
+        Some(_) => vec![format!("-var=ansible_playbook={}", program.display())],
+        None => Vec::new(),
+    })
+}
+
+/// Makes a cluster of machines that are there, or of containers of this one.
+fn by_playbook(folder: &Folder, watcher: &Watcher, args: &UpArgs, kind: Kind) -> Result<(), Error> {
+    let started = Instant::now();
+    let program = playbook::program(args.programs.ansible.as_deref())?;
+    // First, so that an interrupted run is cleaned up in the right way.
+    folder.note(&kind)?;
+    let mut variables = json!({ "image_context": folder.image_context() });
+    if let Some(image) = &args.image {
+        variables["image"] = json!(image);
+    }
+    if let Some(framework) = args.framework {
+        variables["framework"] = json!(framework.name());
+    }
+    let words = match &kind {
+        Kind::Local { machines } => local(folder, variables, *machines, "present"),
+        _ => {
+            let inventory = folder.inventory()?.display().to_string();
+            ["-i", &inventory, "ansible/site.yml", "-e", &variables.to_string()].map(str::to_owned).to_vec()
+        }
+    };
+    let option = option_for(folder);
+    let after =
+        format!("`ronde cluster up{option}` goes on from here, `ronde cluster down{option}` takes it down");
+    let mut screen = Screen::new();
+    playbook::play(&program, folder, watcher, &mut screen, &words, &after)?;
+    drop(screen);
+    finish(&folder.cluster()?, folder, started.elapsed())
+}
+
+/// The words for the playbook of clusters on this machine.
+pub(crate) fn local(
+    folder: &Folder,
+    mut variables: serde_json::Value,
+    machines: usize,
+    state: &str,
+) -> Vec<String> {
+    variables["local_machines"] = json!(machines);
+    variables["local_state"] = json!(state);
+    variables["local_inventory"] = json!(folder.file("inventory.yaml"));
+    ["ansible/local.yml", "-e", &variables.to_string()].map(str::to_owned).to_vec()
+}
+
+/// What is planned, a line each.
+pub(crate) fn planned(progress: &Progress) -> impl Iterator<Item = String> {
+    progress.planned().map(line)
+}
+
+fn line(change: &Planned) -> String {
+    format!("  {:<8} {}", change.action.planned(), change.address)
+}
+
+/// What to do next.
+fn finish(cluster: &Cluster, folder: &Folder, took: Duration) -> Result<(), Error> {
+    let _ = std::io::stdout().write_all(next(cluster, &option_for(folder), took).as_bytes());
+    Ok(())
+}
+
+fn next(cluster: &Cluster, option: &str, took: Duration) -> String {
+    let workers = count(cluster.machines.len() - 1, "worker");
+    let (slots, hosts) = (cluster.slots(), cluster.hosts());
+    let example = "python /examples/tensorflow2_mnist.py";
+    format!(
+        "the cluster {} is up: a master and {workers}, in {}\n\
+         \x20 JupyterLab    {}\n\
+         \x20 its token     ronde cluster jupyter --token{option}\n\
+         \x20 train         ronde cluster run{option} -- {example}\n\
+         \x20 from there    ronde run -np {slots} -H {hosts} -p 12345 {example}\n\
+         \x20 look at it    ronde cluster status{option}\n\
+         \x20 delete it     ronde cluster down{option}\n",
+        cluster.name,
+        span(took),
+        cluster.jupyter(),
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn it_ends_with_what_to_do_next() {
+        let text = "all: {vars: {public_address: 203.0.113.7}, children: {master: {hosts: {m: {}}}, workers: {hosts: {w: {gpus: 2}}}}}";
+        let cluster = Cluster::read(text).expect("it reads");
+        let text = next(&cluster, " --folder /c", Duration::from_secs(72));
+        for words in [
+            "the cluster ronde is up: a master and 1 worker, in 1 m 12 s\n",
+            "  JupyterLab    https://203.0.113.7:8888/lab\n",
+            "ronde cluster jupyter --token --folder /c\n",
+            "ronde run -np 3 -H m:1,w:2 -p 12345 python",
+            "ronde cluster down --folder /c\n",
+        ] {
+            assert!(text.contains(words), "{words:?} not in {text}");
+        }
+    }
+
+    #[test]
+    fn scripts_that_run_again_are_no_loss() {
+        let change = |address: &str, action| Planned { address: address.to_owned(), action };
+        assert!(!is_loss(&change("terraform_data.configure[0]", Action::Replace)));
+        assert!(!is_loss(&change("openstack_compute_instance_v2.worker[2]", Action::Create)));
+        assert!(is_loss(&change("openstack_compute_instance_v2.master", Action::Replace)));
+    }
+}
