@@ -22,6 +22,7 @@ BINARIES = [
     *(f"ronde-{ronde.__version__}.data/platlib/ronde/libronde_{name}.so" for name in ("tensorflow", "jax", "mxnet")),
     f"ronde-{ronde.__version__}.data/scripts/ronde",
     f"ronde-{ronde.__version__}.data/scripts/ronde-kube",
+    f"ronde-{ronde.__version__}.data/scripts/ronde-cluster",
     f"ronde-{ronde.__version__}.data/scripts/horovodrun",
 ]
 
@@ -82,7 +83,7 @@ def test_a_bare_environment_takes_it_in_seconds_without_network_or_compiler(whee
     def output(*command: str | Path) -> str:
         return subprocess.run(command, capture_output=True, text=True, check=True, timeout=60).stdout.strip()
 
-    for program in ("ronde", "ronde-kube", "horovodrun"):
+    for program in ("ronde", "ronde-kube", "ronde-cluster", "horovodrun"):
         assert output(binaries / program, "--version").endswith(ronde.__version__)
     script = (
         "import importlib.util, ronde; assert importlib.util.find_spec('numpy') is None; ronde.init();"
