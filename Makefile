@@ -14,7 +14,8 @@ SOURCES := $(shell find crates python deploy/openstack deploy/images examples -t
 	Cargo.toml Cargo.lock pyproject.toml README.md LICENSE tools/build-wheel tools/requirements-build.txt
 
 .PHONY: help demo demo-torch wheel test test-fast test-launch test-slurm test-images test-jupyter test-torch \
-	test-frameworks test-gpu test-kills test-kubernetes cluster-up cluster-down lint kill-campaign bench bench-net bench-torch \
+	test-frameworks test-gpu test-kills test-kubernetes test-openstack cluster-up cluster-down lint kill-campaign \
+	bench bench-net bench-torch \
 	bench-horovod bench-tensorflow bench-launch bench-gpu bench-kube bench-placement clean
 
 # Environments, each with a framework or two of one version: tools/requirements-NAME.txt. `make test` has the newest.
@@ -63,6 +64,11 @@ NODES ?= 5,3,2
 
 test-kubernetes: $(WHEEL) $(call installed,test) ## run the tests on real Kubernetes clusters (builds Kubernetes once, ten minutes; root)
 	tools/test kubernetes $(or $(TESTS),tests/kubernetes)
+
+test-openstack: $(WHEEL) $(call installed,openstack) ## run the reference cluster's tests on a real OpenStack, and its module with OpenTofu too (gets OpenStack once, ten minutes; root)
+	tools/system-packages ssh:openssh-client ip:iproute2 unshare:util-linux
+	TERRAFORM="$$(tools/openstack tofu)/tofu" target/env/openstack/bin/python -m pytest tests/openstack/test_terraform.py
+	target/env/openstack/bin/python -m pytest tests/openstack
 
 cluster-up: ## bring a Kubernetes cluster up on this machine, with NODES=5,3,2 pretended GPUs (root)
 	@tools/system-packages $$($(TESTBED) packages) >&2
