@@ -74,6 +74,11 @@ data "openstack_networking_quota_v2" "project" {
   project_id = data.openstack_identity_auth_scope_v3.project.project_id
 }
 
+data "openstack_blockstorage_quotaset_v3" "project" {
+  count      = local.volume_needs.volumes > 0 ? 1 : 0
+  project_id = data.openstack_identity_auth_scope_v3.project.project_id
+}
+
 # What of the project's use is this cluster already: each of its machines has one port that is in use.
 data "openstack_networking_port_ids_v2" "master" {
   tags       = concat(local.tags, ["ronde-master"])
@@ -139,7 +144,7 @@ locals {
     if use.most >= 0 && use.more > 0 && use.used + use.more > use.most
   ]
 
-  # Neutron tells its limits, and not what is in use.
+  # Neutron and Cinder tell their limits, and not what is in use.
   network_quota = data.openstack_networking_quota_v2.project
   network_needs = {
     network        = local.own_network ? 1 : 0
@@ -153,6 +158,23 @@ locals {
     for name, need in local.network_needs : "${name}: ${need} needed, ${local.network_quota[name]} allowed"
     if local.network_quota[name] >= 0 && need > local.network_quota[name]
   ]
+}
+
+locals {
+  volume_sizes = concat(
+    [var.horovod_master_node.volume_size, var.horovod_master_node.boot_volume_size],
+    [for _ in range(local.worker.count) : local.worker.boot_volume_size],
+  )
+  volume_needs = {
+    volumes   = length([for size in local.volume_sizes : size if size > 0])
+    gigabytes = sum(local.volume_sizes)
+  }
+  volume_exceeded = flatten([
+    for quota in data.openstack_blockstorage_quotaset_v3.project : [
+      for name, need in local.volume_needs : "${name}: ${need} needed, ${quota[name]} allowed"
+      if quota[name] >= 0 && need > quota[name]
+    ]
+  ])
 }
 
 resource "terraform_data" "checks" {
@@ -201,6 +223,10 @@ resource "terraform_data" "checks" {
     precondition {
       condition     = length(local.exceeded) == 0
       error_message = "The project's quota is too small. ${join("; ", local.exceeded)}. Ask for more, delete what you no longer need (openstack server list), or take fewer workers or a smaller flavour."
+    }
+    precondition {
+      condition     = length(local.volume_exceeded) == 0
+      error_message = "The project's quota is too small. ${join("; ", local.volume_exceeded)}. Ask for more, or take a smaller volume_size or boot_volume_size."
     }
     precondition {
       condition     = length(local.network_exceeded) == 0

@@ -1,10 +1,15 @@
 # From machines to a cluster: how to reach them, waiting until they are ready, and Ansible.
 
 locals {
-  folder         = abspath(path.module)
-  image_context  = fileexists("${path.module}/image/deploy/images/cpu.Dockerfile") ? "${local.folder}/image" : abspath("${path.module}/../..")
-  master_name    = "${var.cluster_name}-master"
-  master_private = openstack_networking_port_v2.master.all_fixed_ips[0]
+  folder        = abspath(path.module)
+  image_context = fileexists("${path.module}/image/deploy/images/cpu.Dockerfile") ? "${local.folder}/image" : abspath("${path.module}/../..")
+  master_name   = "${var.cluster_name}-master"
+  # Networks may have addresses of both kinds; the cluster speaks IPv4.
+  private = {
+    for port in concat([openstack_networking_port_v2.master], openstack_networking_port_v2.worker) :
+    port.name => concat([for address in port.all_fixed_ips : address if !strcontains(address, ":")], port.all_fixed_ips)[0]
+  }
+  master_private = local.private[local.master_name]
   # Known only once the address is the machine's.
   master_address = var.horovod_master_node.public_ip == "none" ? local.master_private : one(openstack_networking_floatingip_associate_v2.master[*].floating_ip)
 
@@ -13,8 +18,8 @@ locals {
       (local.master_name) = { id = openstack_compute_instance_v2.master.id, address = local.master_address, private = local.master_private, gpus = local.master_gpus, number = 1 }
     },
     {
-      for index, port in openstack_networking_port_v2.worker : "${var.cluster_name}-worker-${index + 1}" => {
-        id = openstack_compute_instance_v2.worker[index].id, address = port.all_fixed_ips[0], private = port.all_fixed_ips[0], gpus = local.worker_gpus, number = index + 2
+      for index, worker in openstack_compute_instance_v2.worker : worker.name => {
+        id = worker.id, address = local.private[worker.name], private = local.private[worker.name], gpus = local.worker_gpus, number = index + 2
       }
     },
   )

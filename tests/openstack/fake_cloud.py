@@ -59,6 +59,7 @@ class FakeCloud:
         self.quota = dict.fromkeys(
             ("network", "subnet", "router", "floatingip", "port", "security_group", "security_group_rule"), 100
         )
+        self.volume_quota = {"volumes": 10, "gigabytes": 1000}
         self.requests: list[str] = []
 
     def __enter__(self) -> FakeCloud:
@@ -91,7 +92,8 @@ class FakeCloud:
             return 401, {"error": {"code": 401, "message": "The request you have made requires authentication."}}
         if method == "GET":
             service, _, rest = path.partition("/")
-            answer = {"compute": self._compute, "image": self._image, "network": self._network}.get(service)
+            known = {"compute": self._compute, "image": self._image, "network": self._network, "volume": self._volume}
+            answer = known.get(service)
             if answer is not None:
                 return answer(rest, query)
         return 501, {"error": {"message": f"the fake does not know {method} {path}"}}
@@ -103,7 +105,8 @@ class FakeCloud:
             if (user.get("name"), user.get("password")) != (USER, PASSWORD):
                 message = "The request you have made requires authentication."
                 return 401, {"error": {"code": 401, "title": "Unauthorized", "message": message}}
-        endpoints = {"compute": "compute/v2.1", "image": "image", "network": "network", "identity": "v3"}
+        endpoints = {"identity": "v3", "compute": "compute/v2.1", "image": "image", "network": "network"}
+        endpoints["volumev3"] = "volume/v3"
         catalog = [
             {
                 "id": kind,
@@ -174,6 +177,11 @@ class FakeCloud:
             if query.get("name", name) == name
         ]
         return 200, {"images": found}
+
+    def _volume(self, path: str, _query: dict[str, str]) -> tuple[int, Any]:
+        if path == f"v3/os-quota-sets/{PROJECT}":
+            return 200, {"quota_set": {"id": PROJECT, **self.volume_quota}}
+        return 404, {"itemNotFound": {"code": 404, "message": path}}
 
     def _network(self, path: str, query: dict[str, str]) -> tuple[int, Any]:
         kind = path.removeprefix("v2.0/")

@@ -331,6 +331,12 @@ REFUSED: list[tuple[str, Change, dict[str, Any], str]] = [
         {},
         "network: 1 needed, 0 allowed; router: 1 needed, 0 allowed. Ask for more, or name a network that is there",
     ),
+    (
+        "volumes that are too large",
+        put("volume_quota", "gigabytes", 100),
+        {"horovod_master_node": {"volume_size": 60, "boot_volume_size": 20}},
+        "gigabytes: 120 needed, 100 allowed. Ask for more, or take a smaller volume_size or boot_volume_size",
+    ),
     ("no floating IP allowed", quota(floatingip=0), {}, "floatingip: 1 needed, 0 allowed"),
     (
         "a network without room",
