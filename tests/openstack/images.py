@@ -6,7 +6,6 @@ from pathlib import Path
 
 from building import Builder
 from daemon import environment
-
 from playbooks import ROOT, play
 
 HERE = Path(__file__).resolve().parent

@@ -19,12 +19,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from terraform import Cluster, program
+from terraform import ROOT, Cluster, program
 from testbed import PASSWORD, PROJECT, USER, Cloud
 from testbed.cloud import ADMIN, KEYSTONE
 from testbed.machine import wait_for
 
-LOGS = Path(__file__).resolve().parents[2] / "target" / "test-logs" / "openstack"
+LOGS = ROOT / "target" / "test-logs" / "openstack"
 
 
 @pytest.fixture(scope="module")
@@ -244,6 +244,53 @@ def test_an_address_that_is_given_is_kept(cluster: Cluster, cloud: Cloud) -> Non
         assert left == {"floatingips": [given["id"]]}
     finally:
         cloud.api("DELETE", "network", f"/v2.0/floatingips/{given['id']}")
+
+
+# In the place of ansible-playbook: notes how it was called, and has the real Ansible reach all machines.
+PLAYBOOK = """#!/bin/sh
+echo "$ANSIBLE_CONFIG $*" >>"{folder}/runs"
+[ ! -e "{folder}/fail" ] || exit 4
+exec "{ansible}" -i "$2" all -m ansible.builtin.ping
+"""
+
+
+def test_ansible_runs_once_machines_are_ready_and_again_when_something_has_changed(
+    cluster: Cluster, tmp_path: Path
+) -> None:
+    cluster.write(configure=True, ansible_playbook="no-such-playbook", horovod_worker_node={"count": 1})
+    missing = cluster.run("apply", "-auto-approve")
+    assert missing.status == 1
+    assert (
+        f"no-such-playbook is not installed: pip install -r {cluster.folder}/ansible/requirements.txt" in missing.words
+    )
+
+    environment = subprocess.run(
+        [ROOT / "tools" / "python-env", "ansible"], stdout=subprocess.PIPE, text=True, check=True
+    )
+    playbook = tmp_path / "playbook"
+    playbook.write_text(PLAYBOOK.format(folder=tmp_path, ansible=f"{environment.stdout.strip()}/bin/ansible"))
+    playbook.chmod(0o755)
+    runs = tmp_path / "runs"
+    line = f"{cluster.folder}/ansible/ansible.cfg -i inventory.yaml ansible/site.yml\n"
+    cluster.write(ansible_playbook=str(playbook))
+
+    # One that fails is run again, and nothing else is.
+    (tmp_path / "fail").touch()
+    failed = cluster.run("apply", "-auto-approve")
+    assert failed.status == 1
+    assert changed(failed.text) == {"terraform_data.configure[0]"}
+    (tmp_path / "fail").unlink()
+    configured = cluster.run("apply", "-auto-approve", check=True)
+    assert len(re.findall(r"ronde-\S+ \| SUCCESS", configured.text)) == 2
+    assert runs.read_text() == 2 * line
+
+    # Nothing has changed; then a role has.
+    assert changed(cluster.run("apply", "-auto-approve", check=True).text) == set()
+    with (cluster.folder / "ansible" / "site.yml").open("a") as site:
+        site.write("# changed\n")
+    again = cluster.run("apply", "-auto-approve", check=True)
+    assert changed(again.text) == {"terraform_data.configure[0]"}
+    assert runs.read_text() == 3 * line
 
 
 def start(cluster: Cluster) -> subprocess.Popen[str]:

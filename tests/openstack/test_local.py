@@ -16,7 +16,6 @@ import pytest
 from building import shared_builder
 from containers import eventually
 from daemon import Daemon, environment
-
 from images import built
 from playbooks import Played, play
 

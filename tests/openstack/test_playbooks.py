@@ -7,7 +7,6 @@ import sys
 from pathlib import Path
 
 import pytest
-
 from playbooks import ANSIBLE, environment, programs
 
 PACK = ANSIBLE / "roles/image/files/pack.py"

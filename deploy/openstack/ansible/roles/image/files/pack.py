@@ -1,7 +1,7 @@
 """Packs what the containers' image is built from, or says in one number what that is.
 
-pack.py CONTEXT [--output FILE]: prints a hash of the Dockerfiles, the examples and the newest wheel in CONTEXT, and with
-FILE writes them there as a tar archive. The same files give the same hash and archive on every machine.
+pack.py CONTEXT [--output FILE]: prints a hash of the Dockerfiles, the examples and the newest wheel in CONTEXT, and
+with FILE writes them there as a tar archive. The same files give the same hash and archive on every machine.
 """
 
 from __future__ import annotations
@@ -18,9 +18,13 @@ def chosen(context: Path) -> list[Path]:
     """Return the files of the context that builds of the image read, in a fixed order."""
     wheels = sorted(context.glob("dist/ronde-*.whl"), key=lambda wheel: wheel.stat().st_mtime)
     if not wheels:
-        sys.exit(f"{context / 'dist'} has no wheel of ronde: run `make wheel`, or let `ronde cluster init` make the folder")
+        sys.exit(
+            f"{context / 'dist'} has no wheel of ronde: run `make wheel`, or let `ronde cluster init` make the folder"
+        )
     if not (context / "deploy/images/cpu.Dockerfile").exists():
-        sys.exit(f"{context} has no deploy/images: image_context has to name a folder with deploy/images, examples and dist")
+        sys.exit(
+            f"{context} has no deploy/images: image_context has to name a folder with deploy/images, examples and dist"
+        )
     images = (path for path in context.glob("deploy/images/**/*") if path.is_file())
     examples = (path for path in context.glob("examples/*") if path.suffix in (".py", ".ipynb"))
     return sorted([*images, *examples, wheels[-1]])
