@@ -5,7 +5,7 @@ A Terraform that is killed, or loses its machine, cannot write down what it was 
 a port or a name taken, or makes a second network; `destroy` leaves the first. Everything that a cluster has is marked
 with its name from the moment it is made (network.tf, machines.tf), so it can be found.
 
-    python3 leftovers.py            # lists it; status 1 if there is any
+    python3 leftovers.py            # lists it; status 1 if there is any, 2 if that cannot be told
     python3 leftovers.py --delete   # deletes it
 
 The cloud and the login are those of the files here, of clouds.yaml, or of OS_* variables. Needs openstacksdk (pip
@@ -22,7 +22,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 FOLDER = Path(__file__).resolve().parent
 
@@ -37,34 +37,45 @@ def main() -> int:
     """Do what the command line says."""
     parser = argparse.ArgumentParser(description="Finds what a killed Terraform has left in the cloud.")
     parser.add_argument("--delete", action="store_true", help="delete it")
-    found = shutil.which("terraform") or shutil.which("tofu")
-    parser.add_argument("--terraform", default=found, help="the program; otherwise terraform or tofu")
+    installed = shutil.which("terraform") or shutil.which("tofu")
+    parser.add_argument("--terraform", default=installed, help="the program; otherwise terraform or tofu")
     options = parser.parse_args()
     if options.terraform is None:
-        raise SystemExit("error: neither terraform nor tofu is installed; --terraform names the program")
+        give_up("neither terraform nor tofu is installed; --terraform names the program")
     settings = json.loads(json.loads(terraform(options.terraform, "console", question=SETTINGS)))
     known = set(known_ids(json.loads(terraform(options.terraform, "show", "-json"))))
-    cloud = connect(settings)
-    left = [
-        (kind, one, delete)
-        for kind, one, delete in everything(cloud, settings["name"], settings["mark"])
-        if one.id not in known
-    ]
-    for kind, one, delete in left:
-        print(f"{kind} {one.name or one.id} ({one.id}){': deleting' if options.delete else ''}", flush=True)
-        if options.delete:
-            delete(one)
+    try:
+        import openstack
+        from keystoneauth1.exceptions import ClientException
+    except ImportError:
+        give_up("openstacksdk is not installed: pip install openstacksdk")
+    try:
+        cloud = openstack.connect(**login(settings))
+        found = everything(cloud, settings["name"], settings["mark"])
+        left = [(kind, one, delete) for kind, one, delete in found if one.id not in known]
+        for kind, one, delete in left:
+            print(f"{kind} {one.name or one.id} ({one.id}){': deleting' if options.delete else ''}", flush=True)
+            if options.delete:
+                delete(one)
+    except (ClientException, openstack.exceptions.SDKException) as error:
+        give_up(f"the cloud does not do as asked: {error}")
     if left and not options.delete:
         print("hint: python3 leftovers.py --delete deletes what is listed above", file=sys.stderr)
         return 1
     return 0
 
 
+def give_up(why: str) -> NoReturn:
+    """Say why nothing can be told, and end."""
+    print(f"error: {why}", file=sys.stderr)
+    sys.exit(2)
+
+
 def terraform(program: str, *words: str, question: str = "") -> str:
     """Run Terraform here and return what it printed."""
     done = subprocess.run([program, *words], cwd=FOLDER, input=question, capture_output=True, text=True, check=False)
     if done.returncode != 0:
-        raise SystemExit(f"error: {program} {words[0]} failed (has `terraform init` been run?)\n{done.stderr.strip()}")
+        give_up(f"{program} {words[0]} failed (has `terraform init` been run?)\n{done.stderr.strip()}")
     return done.stdout
 
 
@@ -74,14 +85,10 @@ def known_ids(state: dict[str, Any]) -> Iterator[str]:
         yield str(resource["values"].get("id"))
 
 
-def connect(settings: dict[str, Any]) -> Any:
-    """Log in as Terraform would."""
-    try:
-        import openstack
-    except ImportError:
-        raise SystemExit("error: openstacksdk is not installed: pip install openstacksdk") from None
+def login(settings: dict[str, Any]) -> dict[str, Any]:
+    """Return how to log in as Terraform would."""
     provider, auth = settings["provider"], settings["auth"]
-    login = {
+    who = {
         "auth_url": provider["auth_url"],
         "project_name": provider["project_name"] or provider["tenant_name"],
         "user_domain_name": provider["user_domain_name"] or (auth["user_name"] and "Default"),
@@ -92,18 +99,18 @@ def connect(settings: dict[str, Any]) -> Any:
     kind = None
     if auth["application_credential_id"]:
         kind = "v3applicationcredential"
-        login = {"auth_url": provider["auth_url"]} | {
+        who = {"auth_url": provider["auth_url"]} | {
             name: auth[name] for name in ("application_credential_id", "application_credential_secret")
         }
     given = {
         "cloud": provider["cloud"] or os.environ.get("OS_CLOUD"),
         "region_name": provider["region"],
         "auth_type": kind,
-        "auth": {name: value for name, value in login.items() if value},
+        "auth": {name: value for name, value in who.items() if value},
         "cacert": provider["cacert_file"],
         "verify": False if provider["insecure"] else None,
     }
-    return openstack.connect(**{name: value for name, value in given.items() if value not in (None, {})})
+    return {name: value for name, value in given.items() if value not in (None, {})}
 
 
 def everything(cloud: Any, name: str, mark: str) -> Iterator[tuple[str, Any, Any]]:
