@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 
 import pytest
 import torch_index
@@ -44,6 +45,16 @@ def test_jupyter_serves_with_a_token_that_is_in_no_log(builder: Builder) -> None
         assert eventually(lambda: "started" in json.loads(asked(f"token {token}")))
         with pytest.raises(DockerError, match="403"):
             asked("token wrong")
+
+
+@pytest.mark.slow
+def test_jupyter_does_not_start_with_an_empty_token(builder: Builder, tmp_path: Path) -> None:
+    image = builder.build("cpu", "ronde:jupyter", FRAMEWORK="none", JUPYTER="yes")
+    (tmp_path / "jupyter-token").touch()
+    given = f"--volume={tmp_path}:/etc/ronde:ro"
+    done = builder.daemon.result("run", "--rm", "--network=none", given, image, "jupyter", timeout=60)
+    assert done.returncode == 1
+    assert "/etc/ronde/jupyter-token is empty" in done.stderr
 
 
 @pytest.mark.slow

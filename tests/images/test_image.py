@@ -175,21 +175,44 @@ def test_every_container_makes_its_own_host_key(machine: Daemon, image: str) -> 
         assert _fingerprint(machine, one) == first
 
 
-@pytest.mark.parametrize("whole_folder", [False, True], ids=["the key", "the folder"])
+@pytest.mark.parametrize("place", ["the key", "the folder", "the cluster's folder"])
 @pytest.mark.parametrize("user", ["0", "1000"])
-def test_mounted_host_keys_are_used(machine: Daemon, image: str, tmp_path: Path, whole_folder: bool, user: str) -> None:
+def test_mounted_host_keys_are_used(machine: Daemon, image: str, tmp_path: Path, place: str, user: str) -> None:
     name = "ssh_host_ed25519_key"
     subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", tmp_path / name], check=True)
     for path in (tmp_path, tmp_path / name):
         os.chown(path, int(user), int(user))
-    mount = f"{tmp_path}:/etc/ssh:ro" if whole_folder else f"{tmp_path / name}:/etc/ssh/{name}:ro"
+    mount, kept = {
+        "the key": (f"{tmp_path / name}:/etc/ssh/{name}:ro", [f"/etc/ssh/{name}"]),
+        "the folder": (f"{tmp_path}:/etc/ssh:ro", [f"/etc/ssh/{name}", f"/etc/ssh/{name}.pub"]),
+        "the cluster's folder": (f"{tmp_path}:/etc/ronde:ro", []),
+    }[place]
     with machine.container("--user", user, "--volume", mount, image, "sshd", "-p", "12345") as worker:
         await_server(machine, worker)
         public = (tmp_path / f"{name}.pub").read_text().split()[1]
         assert _fingerprint(machine, worker) == public
-        kept = machine.docker("exec", worker, "sh", "-c", "ls /etc/ssh/ssh_host_* /run/ronde/*/ssh_host_* || true")
-        mounted = [f"/etc/ssh/{name}", f"/etc/ssh/{name}.pub"]
-        assert kept.split() == (mounted if whole_folder else mounted[:1])
+        found = machine.docker("exec", worker, "sh", "-c", "ls /etc/ssh/ssh_host_* /run/ronde/*/ssh_host_* || true")
+        assert found.split() == kept
+
+
+def test_a_host_key_shows_the_certificate_beside_it(machine: Daemon, image: str, ssh_folder: Path) -> None:
+    given = ssh_folder / "given"
+    given.mkdir()
+    for name in ("authority", "ssh_host_ed25519_key"):
+        subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", given / name], check=True)
+    sign = ["ssh-keygen", "-q", "-h", "-s", "authority", "-I", "test", "-n", "gpu2", "ssh_host_ed25519_key.pub"]
+    subprocess.run(sign, cwd=given, check=True)
+    (ssh_folder / "known_hosts").write_text(f"@cert-authority * {(given / 'authority.pub').read_text()}")
+    strict = "-o StrictHostKeyChecking=yes -o UserKnownHostsFile=/root/.ssh/known_hosts -o BatchMode=yes"
+    script = f"""
+        /usr/sbin/sshd -p 12345
+        ssh {strict} -p 12345 -o HostKeyAlias=gpu2 localhost echo known
+        ssh {strict} -p 12345 localhost echo known by another name
+    """
+    volumes = [f"--volume={ssh_folder}:/root/.ssh", f"--volume={given}:/etc/ronde:ro"]
+    done = machine.result("run", "--rm", *volumes, image, "bash", "-c", script)
+    assert done.stdout == "known\n", done.stderr
+    assert "Host key verification failed" in done.stderr
 
 
 def test_a_changed_host_key_is_refused_within_one_container(machine: Daemon, image: str, ssh_folder: Path) -> None:
