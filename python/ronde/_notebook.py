@@ -15,12 +15,13 @@ import linecache
 import re
 import shlex
 import traceback
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NoReturn
 
 from ronde import _notebook_cell, _run
 from ronde._hosts import cluster_hostfile
-from ronde._launcher import launch
+from ronde._launcher import Stream, launch
 from ronde._notebook_page import Page
 
 _HELP = """\
@@ -120,39 +121,33 @@ def _run_cell(shell: Any, options: argparse.Namespace, payload: bytes) -> list[A
     )
     words += [word for setting in options.env for word in ("--env", setting)]
     # Only a kernel has a page at its other end.
-    page = Page(_display) if hasattr(shell, "kernel") else None
+    page = Page(_Part) if hasattr(shell, "kernel") else _Terminal()
     with _run.job(payload) as (task, results):
         try:
-            if page is None:
-                status = launch(["run", *words, *task])
-            else:
-                status = launch(["run", *words, "--task-output", *task], [page.events, page.notes], page.look_up)
+            status = launch(["run", *words, *page.options, *task], page.streams, page.look_up)
+            count = page.size or options.num_proc or len(list(results.glob("rank.*")))
+            found = _run.values(status, count, results)
         except KeyboardInterrupt:
-            if page is not None:
-                page.finish("■ interrupted")
+            page.finish("■ interrupted")
             raise Interrupted("KeyboardInterrupt: the job was ended, and nothing of it is left running") from None
-        except BaseException:
-            if page is not None:
-                page.finish("✗ failed")
+        except RuntimeError as error:
+            page.finish("✗ failed")
+            raise JobError(str(error)) from error.__cause__
+        except Exception:
+            page.finish("✗ failed")
             raise
-        count = page.size if page is not None else options.num_proc or len(list(results.glob("rank.*")))
-        found = _run.values(status, count, results)
-        if isinstance(found, _run.Failure) and page is not None and not page.size:
-            # It has not come so far as to leave a file about it.
-            found = _run.Failure(None, page.said or found.said, started=False)
     if not isinstance(found, _run.Failure):
-        if page is not None:
-            page.finish("✓ done")
+        page.finish("✓ done")
         return found
-    if page is not None:
-        who = "" if found.rank is None else f"rank {found.rank} "
-        page.finish(f"✗ {who}failed", found.rank, found.said)
-    raise _failure(shell, found)
+    # A job that was refused before it began has left no file about it.
+    said = found.said if page.size else page.said or found.said
+    page.finish("✗ failed" if found.rank is None else f"✗ rank {found.rank} failed", found.rank, said)
+    raise _failure(shell, found, said)
 
 
-def _failure(shell: Any, found: _run.Failure) -> JobError:
+def _failure(shell: Any, found: _run.Failure, said: str) -> JobError:
     if found.raised is None:
-        return JobError(found.said.rstrip())
+        return JobError(said.rstrip())
     trace = _with_cells(shell, found.raised.traceback)
     error = JobError(f"rank {found.rank} on {found.raised.host} failed first:\n{trace}")
     error.__cause__ = found.raised.exception()
@@ -169,17 +164,31 @@ def _with_cells(shell: Any, trace: str) -> str:
     return re.sub(r'File "([^"\n]+)", line', cell, trace).rstrip()
 
 
-def _display(bundle: dict[str, str]) -> Any:
-    from IPython.display import display
+class _Terminal:
+    """Stands for a page where there is none: the launcher shows the output itself."""
 
-    handle = display(bundle, raw=True, display_id=True)
+    options: Sequence[str] = ()
+    streams: Sequence[Stream] | None = None
+    size = 0
+    said = ""
 
-    class Handle:
-        @staticmethod
-        def update(changed: dict[str, str]) -> None:
-            handle.update(changed, raw=True)
+    def look_up(self) -> None:
+        """Show nothing."""
 
-    return Handle
+    def finish(self, end: str, failed: int | None = None, said: str = "") -> None:
+        """Show nothing."""
+
+
+class _Part:
+    """A part of the cell's output that can be shown anew."""
+
+    def __init__(self, bundle: dict[str, str]) -> None:
+        from IPython.display import display
+
+        self._handle = display(bundle, raw=True, display_id=True)
+
+    def update(self, bundle: dict[str, str]) -> None:
+        self._handle.update(bundle, raw=True)
 
 
 # --- options

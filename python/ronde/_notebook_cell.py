@@ -25,7 +25,7 @@ class CannotTravel(Exception):  # noqa: N818
     """A name that the cell uses cannot be sent to the ranks."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Cell:
     """What a rank needs to run a cell."""
 
@@ -36,6 +36,9 @@ class Cell:
     names: Mapping[str, Any]
     anchor: FunctionType
     """A function of the notebook. Wherever it gets, functions of the notebook have the same globals."""
+
+    def __repr__(self) -> str:
+        return "the cell"
 
     def __call__(self) -> Any:
         """Run the cell; return the value of its last line, if that is an expression."""

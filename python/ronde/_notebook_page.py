@@ -39,6 +39,9 @@ Display = Callable[[dict[str, str]], Any]
 class Page:
     """The output of one job."""
 
+    options = ("--task-output",)
+    """What makes the launcher write what ``streams`` take: the ranks' lines, and what it says itself."""
+
     def __init__(self, display: Display, clock: Callable[[], float] = time.monotonic) -> None:
         self._display = display
         self._clock = clock
@@ -48,8 +51,7 @@ class Page:
         self._notes: list[str] = []
         self._end: str | None = None
         self._head = display(self._bundle())
-        self.events = _Writer(self._take_event)
-        self.notes = _Writer(self._notes.append)
+        self.streams = (_Writer(self._take_event), _Writer(self._notes.append))
 
     @property
     def size(self) -> int:

@@ -117,6 +117,21 @@ def test_a_rank_that_is_killed_is_named_with_how_it_ended(notebook: Kernel) -> N
     assert "killed by signal 9" not in str(ran.last)
 
 
+@pytest.mark.parametrize(
+    ("cell", "words"),
+    [
+        ("import os\nos._exit(0)", "rank 0 has ended without a result"),
+        ("import threading\nthreading.Lock()", "rank 0 cannot send back what the function returned, a _thread.lock"),
+    ],
+)
+def test_a_result_that_does_not_come_back_is_said_in_a_few_lines(notebook: Kernel, cell: str, words: str) -> None:
+    ran = notebook.run(f"%%ronde -np 1\n{cell}")
+    assert ran.status == "error"
+    assert words in ran.error
+    assert "site-packages" not in ran.error
+    assert ran.head.startswith("✗ ")
+
+
 @contextlib.contextmanager
 def pipe_for_ranks(folder: Path) -> Iterator[tuple[Path, Any]]:
     """Give a pipe, and a function that waits until so many ranks have written their number into it."""
@@ -210,6 +225,15 @@ def test_what_cannot_be_meant_is_refused_with_the_fix_before_anything_starts(
     assert ran.streams["stderr"].startswith("UsageError: %%ronde: ")
     assert words in ran.streams["stderr"]
     assert ran.displays == {}
+
+
+def test_without_cloudpickle_the_cell_says_what_to_install(notebook: Kernel) -> None:
+    notebook.run("import sys\nsys.modules['cloudpickle'] = None")
+    ran = notebook.run("%%ronde -np 1\n1")
+    notebook.run("del sys.modules['cloudpickle']")
+    assert "the cell and its arguments cannot be sent to the ranks" in ran.streams["stderr"]
+    assert "pip install 'ronde[run]'" in ran.streams["stderr"]
+    assert notebook.run("%%ronde -np 1\n1").result == "[1]"
 
 
 def test_hosts_are_said_once(notebook: Kernel, tmp_path: Path) -> None:
@@ -376,22 +400,22 @@ def line(text: str, end: str = "newline", rank: int = 0, stream: str = "stdout")
 )
 def test_lines_are_shown_as_a_terminal_shows_them(page: Any, pieces: list[tuple[str, str]], text: str) -> None:
     shown, displays, _ = page
-    shown.events.write('{"hosts":["localhost"]}\n')
+    shown.streams[0].write('{"hosts":["localhost"]}\n')
     for piece, end in pieces:
-        shown.events.write(line(piece, end))
+        shown.streams[0].write(line(piece, end))
     shown.finish("✓ done")
     assert displays[1].bundles[-1]["text/plain"] == text
 
 
 def test_the_page_is_told_a_few_times_a_second_of_what_is_new(page: Any) -> None:
     shown, displays, clock = page
-    shown.events.write('{"hosts":["a","b"]}\n')
+    shown.streams[0].write('{"hosts":["a","b"]}\n')
     head, first, second = displays
     assert head.bundles[-1]["text/plain"] == "2 ranks on 2 hosts · 0 s"
     assert "<progress" in head.bundles[-1]["text/html"]
     for number in range(500):
         clock.now = number / 1000
-        shown.events.write(line(f"line {number}"))
+        shown.streams[0].write(line(f"line {number}"))
         shown.look_up()
     assert len(first.bundles) == 2
     assert len(second.bundles) == 1
@@ -406,11 +430,11 @@ def test_the_page_is_told_a_few_times_a_second_of_what_is_new(page: Any) -> None
 
 def test_whom_the_launcher_waits_for_is_in_the_head_until_a_rank_speaks(page: Any) -> None:
     shown, displays, clock = page
-    shown.notes.write("ronde · 1 rank on 1 host\nwaiting for <gpu1>\n")
-    shown.events.write('{"hosts":["gpu1"]}\n')
+    shown.streams[1].write("ronde · 1 rank on 1 host\nwaiting for <gpu1>\n")
+    shown.streams[0].write('{"hosts":["gpu1"]}\n')
     assert displays[0].bundles[-1]["text/plain"].splitlines()[0] == "waiting for <gpu1> · 1 rank on 1 host · 0 s"
     assert "waiting for &lt;gpu1&gt;" in displays[0].bundles[-1]["text/html"]
-    shown.events.write(line("x"))
+    shown.streams[0].write(line("x"))
     clock.now = 2.0
     shown.look_up()
     assert displays[0].bundles[-1]["text/plain"].splitlines()[0] == "1 rank on 1 host · 2 s"
