@@ -92,7 +92,11 @@ fn template(args: &PodArgs) -> Result<Option<Value>, Error> {
 /// JSON is YAML, too.
 fn read_template(text: &str) -> Result<Value, String> {
     let read: Value = serde_saphyr::from_str(text).map_err(|error| format!("it is not YAML: {error}"))?;
-    if read.is_object() { Ok(read) } else { Err("it is not a pod template, with metadata and spec".to_owned()) }
+    if read.is_object() {
+        Ok(read)
+    } else {
+        Err("it is not a pod template, with metadata and spec".to_owned())
+    }
 }
 
 #[cfg(test)]
