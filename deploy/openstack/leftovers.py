@@ -1,9 +1,10 @@
 #!/usr/bin/env python3
 """Finds what the cloud has of this cluster and Terraform does not know of, and deletes it if asked to.
 
-A Terraform that is killed, or loses its machine, cannot write down what it was just making. The next `apply` then finds
-a port or a name taken, or makes a second network; `destroy` leaves the first. Everything that a cluster has is marked
-with its name from the moment it is made (network.tf, machines.tf), so it can be found.
+A Terraform that is stopped, by Ctrl-C, a kill or the loss of its machine, may not learn the id of what it was just
+making. The next `apply` then finds a port or a name taken, or makes a second network; `destroy` leaves the first.
+Everything that a cluster has is marked with its name from the moment it is made (network.tf, machines.tf), so it can be
+found.
 
     python3 leftovers.py            # lists it; status 1 if there is any, 2 if that cannot be told
     python3 leftovers.py --delete   # deletes it
@@ -35,7 +36,7 @@ SETTINGS = (
 
 def main() -> int:
     """Do what the command line says."""
-    parser = argparse.ArgumentParser(description="Finds what a killed Terraform has left in the cloud.")
+    parser = argparse.ArgumentParser(description="Finds what a stopped Terraform has left in the cloud.")
     parser.add_argument("--delete", action="store_true", help="delete it")
     installed = shutil.which("terraform") or shutil.which("tofu")
     parser.add_argument("--terraform", default=installed, help="the program; otherwise terraform or tofu")
