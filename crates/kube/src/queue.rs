@@ -29,11 +29,13 @@ pub(crate) struct Waiting {
     pub(crate) able: bool,
 }
 
-/// Puts those that wait in order.
+/// Puts those that wait in order. A cluster counts when they were created in whole seconds: of those that came in the same
+/// one, whoever has waited is before whoever is new.
 pub(crate) fn sort(waiting: &mut [Waiting]) {
     waiting.sort_by(|one, other| {
         let order = other.priority.cmp(&one.priority);
-        order.then_with(|| one.created.cmp(&other.created)).then_with(|| one.uid.cmp(&other.uid))
+        let order = order.then_with(|| one.created.cmp(&other.created));
+        order.then_with(|| one.since.cmp(&other.since)).then_with(|| one.uid.cmp(&other.uid))
     });
 }
 
@@ -124,6 +126,13 @@ mod tests {
     fn priority_comes_before_age_and_all_may_try_at_first() {
         let jobs = vec![job("young", 0, 20), job("old", 0, 10), job("urgent", 5, 30)];
         assert_eq!(order(jobs, 40), all(&[("urgent", true), ("old", true), ("young", true)]));
+    }
+
+    #[test]
+    fn of_one_second_whoever_has_waited_is_first() {
+        let waited = Waiting { since: Timestamp::from_second(10).expect("a time"), ..job("z", 0, 10) };
+        let new = Waiting { since: Timestamp::from_second(11).expect("a time"), ..job("a", 0, 10) };
+        assert_eq!(order(vec![new, waited], 12), all(&[("z", true), ("a", true)]));
     }
 
     #[test]
