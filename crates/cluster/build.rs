@@ -31,6 +31,7 @@ fn main() -> io::Result<()> {
         collect(&root.join(from), to, &mut files)?;
     }
     files.sort();
+    refuse_secrets(&root.join("deploy/openstack/auth_data.auto.tfvars"))?;
     let mut table = String::from("pub(crate) const FILES: &[(&str, bool, &[u8])] = &[\n");
     for (name, path) in &files {
         let is_program = fs::metadata(path)?.permissions().mode() & 0o100 != 0;
@@ -58,4 +59,19 @@ fn collect(folder: &Path, prefix: &str, files: &mut Vec<(String, PathBuf)>) -> i
         }
     }
     Ok(())
+}
+
+/// A developer who tries the cluster from the repository writes a password into this file. It must not get into a wheel.
+fn refuse_secrets(login: &Path) -> io::Result<()> {
+    let text = fs::read_to_string(login)?;
+    let is_value = |line: &&str| !line.trim_start().starts_with('#') && line.contains('"');
+    match text.lines().filter(is_value).find(|line| !line.contains("\"YOUR_")) {
+        None => Ok(()),
+        Some(_) => Err(io::Error::other(format!(
+            "{} has a login in it, which would become part of this program: put the placeholders back \
+             (git checkout {}), and make a folder of your own with `ronde cluster init`",
+            login.display(),
+            login.display(),
+        ))),
+    }
 }

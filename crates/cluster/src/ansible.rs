@@ -31,8 +31,10 @@ pub(crate) struct Failure {
 pub(crate) struct Play {
     task: Option<(String, usize, Duration)>,
     failures: Vec<Failure>,
-    /// Lines of a failure's result follow, which begin with these.
+    /// The lines of a failure's result follow.
     reads_result: bool,
+    /// Those of a value that says what went wrong.
+    reads_reason: bool,
     /// Lines that are neither a task's nor a machine's: the words of an Ansible that does not start.
     words: Vec<String>,
 }
@@ -118,18 +120,26 @@ impl Play {
         })
     }
 
-    /// A line of a result in YAML: the message, and what stands indented below it.
+    /// A line of a result in YAML. Its keys are indented by four; what is further in belongs to the key above.
     fn read_result(&mut self, line: &str) {
         let Some(failure) = self.failures.last_mut() else { return };
         let text = line.trim();
-        if let Some(message) = ["msg:", "stderr:"].iter().find_map(|key| text.strip_prefix(key)) {
-            let message = message.trim().trim_matches(['"', '\'']);
-            let is_block = message.is_empty() || ["|", ">"].iter().any(|mark| message.starts_with(mark));
-            if !is_block {
-                failure.message = join(&failure.message, message);
+        if line.starts_with("     ") {
+            if self.reads_reason {
+                failure.message = join(&failure.message, text);
             }
-        } else if line.starts_with("        ") {
-            failure.message = join(&failure.message, text);
+            return;
+        }
+        let (key, value) = text.split_once(':').unwrap_or((text, ""));
+        self.reads_reason = ["msg", "stderr", "module_stderr"].contains(&key);
+        let value = value.trim();
+        let value = match value.strip_prefix('\'').and_then(|value| value.strip_suffix('\'')) {
+            Some(quoted) => quoted.replace("''", "'"),
+            None => value.trim_matches('"').to_owned(),
+        };
+        let is_block = value.is_empty() || ["|", ">"].iter().any(|mark| value.starts_with(mark));
+        if self.reads_reason && !is_block {
+            failure.message = join(&failure.message, &value);
         }
     }
 }
@@ -190,11 +200,13 @@ mod tests {
     #[test]
     fn results_in_yaml_are_read() {
         let mut play = Play::default();
-        let text = "TASK [image : Build] ***\nfatal: [master]: FAILED! =>\n    changed: false\n    msg: 'Build failed'\n    rc: 1\nPLAY RECAP ***";
+        let text = "TASK [image : Build] ***\nfatal: [master]: FAILED! =>\n    ansible_facts:\n        python: 3\n    \
+                    changed: false\n    module_stderr: |-\n        no space left\n    msg: 'Build ''x'' failed'\n    rc: 1\n\
+                    PLAY RECAP ***";
         for line in text.lines() {
             play.take(line, seconds(1));
         }
-        assert_eq!(play.failures()[0].message, "Build failed");
+        assert_eq!(play.failures()[0].message, "no space left\nBuild 'x' failed");
     }
 
     #[test]

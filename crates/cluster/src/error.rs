@@ -37,6 +37,9 @@ pub(crate) enum Error {
     NotConfirmed { what: String, fix: String },
     #[error("{what} is still there after everything was deleted")]
     Remains { what: String },
+    /// A killed run has lost track of it.
+    #[error("the cloud has what Terraform does not know of, since it was killed: {}", left.join(", "))]
+    Lost { left: Vec<String>, folder: PathBuf },
     /// The command line lacks something, or it makes no sense.
     #[error("{what}")]
     Usage { what: String, fix: String },
@@ -67,6 +70,12 @@ impl Error {
             Error::NotUp { folder } => format!("ronde cluster up --folder {}", folder.display()),
             Error::NoMachine { known, .. } => format!("there are {}", known.join(", ")),
             Error::NotConfirmed { fix, .. } | Error::Usage { fix, .. } => fix.clone(),
+            Error::Lost { folder, .. } => {
+                format!(
+                    "delete it: python3 {}; then the same command again",
+                    folder.join("leftovers.py --delete").display()
+                )
+            }
             Error::Remains { .. } => "run it again: ronde cluster down".to_owned(),
             Error::Unreadable { .. } | Error::File { .. } | Error::System { .. } => return None,
         };
@@ -77,13 +86,15 @@ impl Error {
     pub(crate) fn render(&self) -> String {
         let mut text = String::new();
         if let Error::Failed { causes, .. } = self {
-            for cause in causes {
+            for (at, cause) in causes.iter().enumerate() {
                 let mut lines = cause.what.lines();
                 text.push_str(&format!("error: {}\n", lines.next().unwrap_or_default()));
                 for line in lines.filter(|line| !line.trim().is_empty()) {
                     text.push_str(&format!("  {line}\n"));
                 }
-                if let Some(fix) = &cause.fix {
+                // Once for several that need the same.
+                let is_last = causes.get(at + 1).is_none_or(|next| next.fix != cause.fix);
+                if let Some(fix) = cause.fix.as_ref().filter(|_| is_last) {
                     text.push_str(&format!("  fix: {fix}\n"));
                 }
             }

@@ -9,7 +9,7 @@ use crate::error::Error;
 use crate::folder::Folder;
 use crate::process::{News, Watcher};
 use crate::screen::Screen;
-use crate::terraform::cause::{self, Cause};
+use crate::terraform::cause;
 use crate::terraform::command::on_path;
 use crate::terraform::progress::of_task;
 use crate::words::span;
@@ -58,7 +58,7 @@ pub(crate) fn play(
         Some(signal) => Err(Error::Interrupted { signal, after: after.to_owned() }),
         None if ended.status.success() => Ok(()),
         None => {
-            let mut causes: Vec<Cause> = play.failures().iter().map(cause::of_failure).collect();
+            let mut causes = cause::of_failures(play.failures());
             if causes.is_empty() {
                 causes.push(cause::of_text(&play.words()));
             }

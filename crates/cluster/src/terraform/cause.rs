@@ -200,10 +200,22 @@ fn of_output(address: &str, output: &str) -> Cause {
     }
 }
 
-/// What a failed task means.
-pub(crate) fn of_failure(failure: &Failure) -> Cause {
+/// What failed tasks mean. What went wrong in the same way on several machines is told once.
+pub(crate) fn of_failures(failures: &[Failure]) -> Vec<Cause> {
+    let mut groups: Vec<(&Failure, Vec<&str>)> = Vec::new();
+    for failure in failures {
+        let is_same = |other: &Failure| (&other.task, &other.message) == (&failure.task, &failure.message);
+        match groups.iter_mut().find(|(first, _)| is_same(first)) {
+            Some((_, machines)) => machines.push(&failure.machine),
+            None => groups.push((failure, vec![&failure.machine])),
+        }
+    }
+    groups.into_iter().map(|(failure, machines)| of_failure(failure, &machines.join(", "))).collect()
+}
+
+fn of_failure(failure: &Failure, machines: &str) -> Cause {
     let how = if failure.is_unreachable { "unreachable by ssh: " } else { "" };
-    let words = format!("{} on {}: {how}{}", failure.task, failure.machine, failure.message);
+    let words = format!("{} on {machines}: {how}{}", failure.task, failure.message);
     with_rule(&words.to_lowercase(), &words)
 }
 
@@ -360,11 +372,13 @@ mod tests {
             message: "Failed to connect to the host via ssh: connect to host 10.0.0.11 port 22: Connection timed out"
                 .to_owned(),
         };
-        let cause = of_failure(&failure);
-        assert!(cause.what.contains("Gathering Facts on ronde-worker-1"), "{cause:?}");
-        assert!(cause.fix.is_some_and(|fix| fix.contains("admin_cidr")));
+        let other = Failure { machine: "ronde-worker-2".to_owned(), ..failure.clone() };
+        let causes = of_failures(&[failure.clone(), other]);
+        let [cause] = causes.as_slice() else { panic!("{causes:?}") };
+        assert!(cause.what.contains("Gathering Facts on ronde-worker-1, ronde-worker-2"), "{cause:?}");
+        assert!(cause.fix.as_ref().is_some_and(|fix| fix.contains("admin_cidr")));
         let denied = Failure { message: "Permission denied (publickey).".to_owned(), ..failure };
-        assert!(of_failure(&denied).fix.is_some_and(|fix| fix.contains("ssh-add")));
+        assert!(of_failures(&[denied])[0].fix.as_ref().is_some_and(|fix| fix.contains("ssh-add")));
         assert!(
             of_text("/bin/sh: 1: ansible-playbook: not found").fix.is_some_and(|fix| fix.contains("pip"))
         );

@@ -1,6 +1,7 @@
 //! Terraform, run in a cluster folder: what it says is shown as it comes, and an error ends with its cause and fix.
 
 use std::fs;
+use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Instant;
@@ -11,6 +12,7 @@ use crate::process::{Ended, News, Watcher};
 use crate::screen::Screen;
 use crate::terraform::cause::{self, Cause};
 use crate::terraform::event;
+use crate::terraform::leftovers::{self, Answer};
 use crate::terraform::progress::Progress;
 use crate::words::span;
 
@@ -18,6 +20,9 @@ use crate::words::span;
 const STOPPING: &str = "stopping: terraform finishes what it has begun and writes its state";
 const STOPPING_STILL: &str =
     "terraform is still writing its state: to kill it now would lose track of what it made";
+
+/// The file that is there while Terraform changes something.
+const APPLYING: &str = "applying";
 
 /// It is a program that reads this, and Ansible below it must not colour its lines.
 const CALM: [(&str, &str); 3] =
@@ -110,11 +115,31 @@ impl<'a> Terraform<'a> {
     pub(crate) fn apply(&self, screen: &mut Screen, plan: &Plan) -> Result<Progress, Error> {
         let file = plan.0.display().to_string();
         let words = ["apply", "-input=false", "-json", &file];
+        let mark = self.folder.own(APPLYING)?;
+        fs::write(&mark, "").map_err(Error::file("write", &mark))?;
         let (ended, progress) = self.follow(&words, "apply.log", "starting", screen)?;
+        // Killed, it has lost what it was making; whatever else ended it, it has written that down.
+        if ended.status.signal().is_none() {
+            let _ = fs::remove_file(&mark);
+        }
         let log = self.folder.own("apply.log")?;
         let after = format!("{}; all that was said is in {}", self.go_on, log.display());
         self.judge("terraform apply", &ended, || causes(&progress), after)?;
         Ok(progress)
+    }
+
+    /// Whether the last run was killed, and may have lost what it was making.
+    pub(crate) fn was_killed(&self) -> Result<bool, Error> {
+        Ok(self.folder.own(APPLYING)?.exists())
+    }
+
+    /// Looks for what the cloud has and Terraform does not know of.
+    pub(crate) fn leftovers(&self) -> Result<Answer, Error> {
+        let answer = leftovers::look(self.folder, &self.program);
+        if answer == Answer::Nothing {
+            let _ = fs::remove_file(self.folder.own(APPLYING)?);
+        }
+        Ok(answer)
     }
 
     /// What its state still has.
@@ -191,7 +216,7 @@ impl Drop for Plan {
 
 /// Everything that went wrong. Of Ansible's failures Terraform only repeats the output.
 fn causes(progress: &Progress) -> Vec<Cause> {
-    let mut causes: Vec<Cause> = progress.failures().iter().map(cause::of_failure).collect();
+    let mut causes = cause::of_failures(progress.failures());
     let is_told = |address: &str| !causes.is_empty() && address.starts_with("terraform_data.configure");
     let errors: Vec<Cause> =
         progress.errors().iter().filter(|error| !is_told(&error.address)).map(cause::of).collect();

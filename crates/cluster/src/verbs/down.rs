@@ -12,6 +12,7 @@ use crate::playbook;
 use crate::process::Watcher;
 use crate::screen::Screen;
 use crate::terraform::command::{Terraform, Wish};
+use crate::terraform::leftovers::Answer;
 use crate::verbs::option_for;
 use crate::verbs::up::{agree, local, planned};
 use crate::words::count;
@@ -61,6 +62,11 @@ pub(crate) fn down(args: &DownArgs) -> Result<(), Error> {
 fn in_cloud(folder: &Folder, watcher: &Watcher, args: &DownArgs) -> Result<String, Error> {
     let terraform = Terraform::new(args.programs.terraform.as_deref(), folder, watcher, &option_for(folder))?;
     if terraform.resources()?.is_empty() {
+        if terraform.was_killed()?
+            && let Answer::Left(left) = terraform.leftovers()?
+        {
+            return Err(Error::Lost { left, folder: folder.path().to_owned() });
+        }
         return Ok("there is nothing to delete".to_owned());
     }
     let mut screen = Screen::new();
@@ -82,10 +88,17 @@ fn in_cloud(folder: &Folder, watcher: &Watcher, args: &DownArgs) -> Result<Strin
     if !left.is_empty() {
         return Err(Error::Remains { what: left.join(", ") });
     }
+    let asked = match terraform.leftovers()? {
+        Answer::Nothing => "the cloud has nothing of it any more".to_owned(),
+        Answer::Left(left) => return Err(Error::Lost { left, folder: folder.path().to_owned() }),
+        Answer::Unknown { why } => {
+            format!("Terraform's state has nothing left; the cloud was not asked: {why}")
+        }
+    };
     for name in ["inventory.yaml", "ssh_config", "known_hosts"] {
         let _ = fs::remove_file(folder.file(name));
     }
-    Ok(format!("{} deleted; Terraform's state has nothing left", count(number, "thing")))
+    Ok(format!("{} deleted; {asked}", count(number, "thing")))
 }
 
 fn by_playbook(folder: &Folder, watcher: &Watcher, args: &DownArgs, words: &[String]) -> Result<(), Error> {

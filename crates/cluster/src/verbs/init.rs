@@ -236,10 +236,20 @@ fn filled(args: &InitArgs, secret: Option<&str>) -> Result<(String, String), Err
 /// What still has a placeholder, as the name of the file and of the value.
 fn placeholders(resources: &str, login: &str) -> Vec<(&'static str, String)> {
     let find = |file: &'static str, text: &str| {
-        let lines = text.lines().filter(|line| !line.trim_start().starts_with('#') && line.contains("YOUR"));
-        let names =
-            lines.filter_map(|line| line.split_once('=')).map(|(name, _)| (file, name.trim().to_owned()));
-        names.collect::<Vec<_>>()
+        let mut object = String::new();
+        let mut found = Vec::new();
+        for line in text.lines().filter(|line| !line.trim_start().starts_with('#')) {
+            let Some((name, value)) = line.split_once('=') else { continue };
+            let name = name.trim();
+            if !line.starts_with(' ') {
+                object = format!("{name}.");
+            }
+            if value.contains("YOUR") {
+                let within = if line.starts_with(' ') { object.as_str() } else { "" };
+                found.push((file, format!("{within}{name}")));
+            }
+        }
+        found
     };
     [find(RESOURCES, resources), find(LOGIN, login)].concat()
 }
@@ -278,7 +288,12 @@ mod tests {
     fn what_is_not_given_is_named() {
         let (resources, login) = filled(&InitArgs::default(), None).expect("filled");
         let lacks: Vec<String> = placeholders(&resources, &login).into_iter().map(|(_, name)| name).collect();
-        for name in ["auth_url", "flavor_name", "admin_cidr", "user_name", "password"] {
+        for name in [
+            "openstack_provider.auth_url",
+            "horovod_worker_node.flavor_name",
+            "admin_cidr",
+            "auth_data.password",
+        ] {
             assert!(lacks.contains(&name.to_owned()), "{name} not in {lacks:?}");
         }
     }

@@ -25,7 +25,7 @@ set +m
 line=$!
 wait "$job"
 status=$?
-kill "$line"
+kill "$line" 2>/dev/null
 exit "$status""#;
 
 pub(crate) fn run(args: &RunArgs) -> Result<ExitCode, Error> {

@@ -15,6 +15,7 @@ use crate::process::Watcher;
 use crate::screen::Screen;
 use crate::terraform::command::{Terraform, Wish};
 use crate::terraform::event::Action;
+use crate::terraform::leftovers::Answer;
 use crate::terraform::progress::{Planned, Progress};
 use crate::verbs::{init, option_for};
 use crate::words::{count, span};
@@ -119,12 +120,22 @@ fn in_cloud(
     let variables = ansible(folder, programs)?;
     let mut screen = Screen::new();
     terraform.init(&mut screen)?;
+    if terraform.was_killed()? {
+        match terraform.leftovers()? {
+            Answer::Nothing => {}
+            Answer::Left(left) => return Err(Error::Lost { left, folder: folder.path().to_owned() }),
+            Answer::Unknown { why } => screen.say(&[format!(
+                "warning: the last run was killed, and what it was making may be lost to Terraform; the cloud cannot be \
+                 asked for it: {why}"
+            )]),
+        }
+    }
     let (plan, planned_run) = terraform.plan(&mut screen, Wish::Make, &variables)?;
     let lost: Vec<&Planned> =
         planned_run.planned().filter(|change| is_loss(change) && !is_agreed(&change.address)).collect();
     if !lost.is_empty() && !yes {
         screen.say(&lost.iter().map(|change| line(change)).collect::<Vec<_>>());
-        let what = format!("{} that is there would be deleted or replaced", count(lost.len(), "thing"));
+        let what = format!("{} would be deleted or replaced", count(lost.len(), "thing"));
         agree(watcher, &what)?;
     }
     let changes = planned_run.planned().count();

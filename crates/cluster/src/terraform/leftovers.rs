@@ -1,0 +1,65 @@
+//! What the cloud has of a cluster and Terraform does not know of, since it was killed while it made it: asked by
+//! `leftovers.py` of the folder, which needs OpenStack's library for Python.
+
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+use crate::folder::Folder;
+
+/// What the cloud answers.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Answer {
+    Nothing,
+    /// Things that nobody would delete.
+    Left(Vec<String>),
+    /// It could not be asked.
+    Unknown {
+        why: String,
+    },
+}
+
+/// Asks the cloud.
+pub(crate) fn look(folder: &Folder, terraform: &Path) -> Answer {
+    let asked = Command::new("python3")
+        .arg("leftovers.py")
+        .arg("--terraform")
+        .arg(terraform)
+        .current_dir(folder.path())
+        .stdin(Stdio::null())
+        .output();
+    match asked {
+        Ok(output) => read(
+            output.status.code(),
+            &String::from_utf8_lossy(&output.stdout),
+            &String::from_utf8_lossy(&output.stderr),
+        ),
+        Err(error) => Answer::Unknown { why: format!("python3: {error}") },
+    }
+}
+
+/// Status 1 stands for things that are left, and anything else but 0 for not knowing.
+fn read(status: Option<i32>, stdout: &str, stderr: &str) -> Answer {
+    match status {
+        Some(0) => Answer::Nothing,
+        Some(1) => Answer::Left(stdout.lines().map(str::to_owned).collect()),
+        _ => {
+            let why =
+                stderr.lines().rev().find(|line| !line.trim().is_empty()).unwrap_or("it gave no reason");
+            Answer::Unknown { why: why.trim().trim_start_matches("error: ").to_owned() }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn answers_are_told_apart() {
+        assert_eq!(read(Some(0), "", ""), Answer::Nothing);
+        let left = vec!["port ronde-master (1)".to_owned()];
+        assert_eq!(read(Some(1), "port ronde-master (1)\n", "hint: delete it"), Answer::Left(left));
+        let why = "openstacksdk is not installed: pip install openstacksdk".to_owned();
+        assert_eq!(read(Some(2), "", &format!("error: {why}\n")), Answer::Unknown { why });
+    }
+}

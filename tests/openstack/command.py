@@ -1,0 +1,101 @@
+"""`ronde cluster` as tests run it: in a folder of its own, with fakes in the place of what it would start."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+
+HERE = Path(__file__).resolve().parent
+RECORDED = HERE / "recorded"
+FAKE_TERRAFORM = HERE / "fake_terraform.py"
+RONDE = Path(sys.executable).parent / "ronde"
+
+# Variables by which a test could find another cloud or cluster than its own.
+OTHERS = ("OS_", "TF_", "ANSIBLE_")
+
+
+class Command:
+    """A cluster folder, and `ronde cluster` in it."""
+
+    def __init__(self, folder: Path, story: str = "up") -> None:
+        self.folder = folder
+        self.terraform = str(FAKE_TERRAFORM)
+        self.programs = folder.parent / "programs"
+        self.programs.mkdir(exist_ok=True)
+        self.env = {name: value for name, value in os.environ.items() if not name.startswith(OTHERS)}
+        self.env["PATH"] = f"{self.programs}:{self.env['PATH']}"
+        self.tell(story)
+
+    def tell(self, story: str) -> None:
+        """Let Terraform tell another story from now on."""
+        self.env["FAKE_TERRAFORM"] = str(RECORDED / story)
+
+    def fake(self, name: str, script: str) -> Path:
+        """Put a program into the PATH."""
+        path = self.programs / name
+        path.write_text(f"#!/bin/bash\n{script}\n")
+        path.chmod(0o755)
+        return path
+
+    def words(self, verb: str, *words: str) -> list[str]:
+        """Return the command line of a verb."""
+        folder = () if verb == "init" else ("--folder", str(self.folder))
+        own = ("--terraform", self.terraform) if verb in ("plan", "up", "scale", "down") else ()
+        return [str(RONDE), "cluster", verb, *folder, *own, *words]
+
+    def run(self, verb: str, *words: str, env: Mapping[str, str] | None = None) -> subprocess.CompletedProcess[str]:
+        """Run a verb to its end; nobody is there to be asked."""
+        return subprocess.run(
+            self.words(verb, *words),
+            env={**self.env, **(env or {})},
+            cwd=self.folder.parent,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            timeout=120,
+            check=False,
+        )
+
+    @contextmanager
+    def running(self, verb: str, *words: str) -> Iterator[subprocess.Popen[str]]:
+        """Start a verb, and kill it at the end if it is still there."""
+        process = subprocess.Popen(
+            self.words(verb, *words),
+            env=self.env,
+            cwd=self.folder.parent,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            # A runner in the background may ignore interrupts.
+            preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler) and None,
+        )
+        try:
+            yield process
+        finally:
+            process.kill()
+            process.communicate()
+
+
+def gone(process: int) -> bool:
+    """Whether a process has ended."""
+    try:
+        state = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0]
+    except FileNotFoundError:
+        return True
+    return state == "Z"
+
+
+def await_that(what: str, is_so: object, seconds: float = 30.0) -> None:
+    """Wait until something is so; it has no event that another process could wait for."""
+    assert callable(is_so)
+    deadline = time.monotonic() + seconds
+    while not is_so():
+        assert time.monotonic() < deadline, f"{what} did not come about"
+        time.sleep(0.02)
