@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from jupyter_client.kernelspec import KernelSpecManager
 from jupyter_client.manager import KernelManager
 
 # How long anything may take.
@@ -54,51 +55,74 @@ class Kernel:
     """A kernel, in a folder of its choice."""
 
     def __init__(self, folder: Path, **variables: str) -> None:
-        # Sockets in a folder: nobody else can reach the kernel, and no port can be taken.
-        self.manager = KernelManager(transport="ipc", ip=str(folder / "kernel"))
-        self.manager.start_kernel(cwd=str(folder), env={**os.environ, **variables})
+        self._cells: dict[str, Ran] = {}
+        self.manager = manager(folder)
+        self.manager.start_kernel(
+            cwd=str(folder), env={**os.environ, "IPYTHONDIR": str(folder / "ipython"), **variables}
+        )
         self.client = self.manager.blocking_client()
         self.client.start_channels()
         self.client.wait_for_ready(timeout=PATIENCE)
 
     def begin(self, code: str) -> str:
         """Start a cell; return its name."""
-        return self.client.execute(code)
+        cell = self.client.execute(code)
+        self._cells[cell] = Ran()
+        return cell
+
+    def until(self, cell: str, *texts: str) -> None:
+        """Wait until displays of a cell show these texts."""
+        deadline = time.monotonic() + PATIENCE
+        while not all(text in str(self._cells[cell].displays) for text in texts):
+            self._take_message(deadline)
 
     def finish(self, cell: str) -> Ran:
         """Wait for a cell's end."""
-        ran = Ran()
         deadline = time.monotonic() + PATIENCE
-        while True:
-            message = self.client.get_iopub_msg(timeout=max(0.0, deadline - time.monotonic()))
-            if message["parent_header"].get("msg_id") != cell:
-                continue
-            kind, content = message["msg_type"], message["content"]
-            if kind == "status" and content["execution_state"] == "idle":
-                break
-            _take(ran, kind, content)
-        while True:
-            reply = self.client.get_shell_msg(timeout=max(0.0, deadline - time.monotonic()))
-            if reply["parent_header"].get("msg_id") == cell:
-                ran.status = reply["content"]["status"]
-                return ran
+        while self._take_message(deadline) != cell:
+            pass
+        while (reply := self.client.get_shell_msg(timeout=_left(deadline)))["parent_header"].get("msg_id") != cell:
+            pass
+        ran = self._cells[cell]
+        ran.status = reply["content"]["status"]
+        return ran
 
     def run(self, code: str) -> Ran:
         """Run a cell to its end."""
         return self.finish(self.begin(code))
 
-    def until(self, cell: str, text: str) -> None:
-        """Wait until a display of the cell shows a text."""
-        deadline = time.monotonic() + PATIENCE
-        while True:
-            message = self.client.get_iopub_msg(timeout=max(0.0, deadline - time.monotonic()))
-            if message["parent_header"].get("msg_id") == cell and text in str(message["content"].get("data")):
-                return
-
     def close(self) -> None:
         """End the kernel."""
         self.client.stop_channels()
         self.manager.shutdown_kernel(now=True)
+
+    def _take_message(self, deadline: float) -> str | None:
+        """Take in what comes next; return the name of the cell that has ended with it, if one has."""
+        message = self.client.get_iopub_msg(timeout=_left(deadline))
+        cell: str = message["parent_header"].get("msg_id", "")
+        kind, content = message["msg_type"], message["content"]
+        if cell in self._cells:
+            if kind == "status" and content["execution_state"] == "idle":
+                return cell
+            _take(self._cells[cell], kind, content)
+        return None
+
+
+def manager(folder: Path) -> KernelManager:
+    """Return what starts the kernel of this Python, whatever others the user has.
+
+    It speaks through sockets in a folder: nobody else can reach it, and no port can be taken.
+    """
+    return KernelManager(
+        transport="ipc",
+        ip=str(folder / "kernel"),
+        connection_file=str(folder / "kernel.json"),
+        kernel_spec_manager=KernelSpecManager(kernel_dirs=[]),
+    )
+
+
+def _left(deadline: float) -> float:
+    return max(0.0, deadline - time.monotonic())
 
 
 def _take(ran: Ran, kind: str, content: dict[str, Any]) -> None:

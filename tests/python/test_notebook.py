@@ -19,7 +19,7 @@ import nbformat
 import pytest
 
 import ronde
-from kernel import Kernel, kernel
+from kernel import Kernel, kernel, manager
 from ranks import REPOSITORY
 from ronde import _notebook_cell, _notebook_page, _run
 
@@ -314,7 +314,8 @@ def test_the_example_notebook_runs(tmp_path: Path) -> None:
     notebook = nbformat.read(REPOSITORY / "examples" / "ronde.ipynb", as_version=4)
     nbformat.validate(notebook)
     assert all(not cell.get("outputs") for cell in notebook.cells), "it is kept without output"
-    nbclient.NotebookClient(notebook, timeout=120, resources={"metadata": {"path": str(tmp_path)}}).execute()
+    resources = {"metadata": {"path": str(tmp_path)}}
+    nbclient.NotebookClient(notebook, manager(tmp_path), timeout=120, resources=resources).execute()
     last = next(cell for cell in reversed(notebook.cells) if cell.cell_type == "code")
     (output,) = (output for output in last.outputs if output.output_type == "execute_result")
     accuracies = ast.literal_eval(output.data["text/plain"])
