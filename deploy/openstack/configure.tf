@@ -50,7 +50,8 @@ locals {
 
   host_variables = {
     for name in local.names : name => {
-      ansible_host    = local.machines[name].address
+      # The name that ssh_config knows; it would not find a machine there by its address.
+      ansible_host    = name
       private_address = local.machines[name].private
       gpus            = local.machines[name].gpus
       number          = local.machines[name].number

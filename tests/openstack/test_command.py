@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import signal
 import stat
@@ -89,10 +90,9 @@ def test_the_installed_package_becomes_the_wheel_of_the_image(tmp_path: Path) ->
 
     def contents(path: Path) -> dict[str, bytes]:
         archive = zipfile.ZipFile(path)
-        # Libraries that were beside the package's own files are now among them.
-        names = {name: name.replace(".data/platlib", "").split("/", 1) for name in archive.namelist()}
-        plain = {name: "/".join(parts) if "platlib" not in name else parts[1] for name, parts in names.items()}
-        return {plain[name]: archive.read(name) for name in archive.namelist() if not name.endswith("/RECORD")}
+        # Libraries that pip put beside the package's files are now among them.
+        names = {name: re.sub(r"^[^/]+\.data/platlib/", "", name) for name in archive.namelist()}
+        return {plain: archive.read(name) for name, plain in names.items() if not name.endswith("/RECORD")}
 
     assert contents(packed) == contents(wheel)
 
@@ -205,7 +205,35 @@ def test_terraform_stops_and_writes_its_state_if_the_command_is_killed(command: 
     command.tell("up")
     done = command.run("up")
     assert done.returncode == 0
-    assert "warning: the last run was killed" in done.stderr
+    assert "warning: the last run was cut short" in done.stderr
+
+
+def test_what_an_interrupted_run_has_lost_is_deleted_if_that_is_agreed_to(command: Command) -> None:
+    script = """
+import pathlib, sys
+lost = pathlib.Path("lost")
+if "--delete" in sys.argv:
+    lost.unlink()
+elif lost.exists():
+    print("port ronde-master (1)")
+    sys.exit(1)
+"""
+    (command.folder / "leftovers.py").write_text(script)
+    (command.folder / "lost").touch()
+    command.tell("interrupted")
+    with command.running("up") as process:
+        await_that("the fake's wait", waits(command))
+        process.send_signal(signal.SIGINT)
+        process.communicate(timeout=60)
+    command.tell("up")
+    refused = command.run("up")
+    assert refused.returncode == 1
+    assert "lost     port ronde-master (1)" in refused.stderr
+    assert "--yes" in refused.stderr
+    assert command.run("up", "--yes").returncode == 0
+    assert not (command.folder / "lost").exists()
+    assert "unfinished" not in command.run("up").stderr
+    assert "the cloud has nothing of it any more" in command.run("down", "--yes").stdout
 
 
 def test_down_lists_asks_deletes_and_looks_again(command: Command) -> None:

@@ -37,9 +37,6 @@ pub(crate) enum Error {
     NotConfirmed { what: String, fix: String },
     #[error("{what} is still there after everything was deleted")]
     Remains { what: String },
-    /// A killed run has lost track of it.
-    #[error("the cloud has what Terraform does not know of, since it was killed: {}", left.join(", "))]
-    Lost { left: Vec<String>, folder: PathBuf },
     /// The command line lacks something, or it makes no sense.
     #[error("{what}")]
     Usage { what: String, fix: String },
@@ -70,12 +67,6 @@ impl Error {
             Error::NotUp { folder } => format!("ronde cluster up --folder {}", folder.display()),
             Error::NoMachine { known, .. } => format!("there are {}", known.join(", ")),
             Error::NotConfirmed { fix, .. } | Error::Usage { fix, .. } => fix.clone(),
-            Error::Lost { folder, .. } => {
-                format!(
-                    "delete it: python3 {}; then the same command again",
-                    folder.join("leftovers.py --delete").display()
-                )
-            }
             Error::Remains { .. } => "run it again: ronde cluster down".to_owned(),
             Error::Unreadable { .. } | Error::File { .. } | Error::System { .. } => return None,
         };

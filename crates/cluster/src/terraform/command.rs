@@ -118,8 +118,8 @@ impl<'a> Terraform<'a> {
         let mark = self.folder.own(APPLYING)?;
         fs::write(&mark, "").map_err(Error::file("write", &mark))?;
         let (ended, progress) = self.follow(&words, "apply.log", "starting", screen)?;
-        // Killed, it has lost what it was making; whatever else ended it, it has written that down.
-        if ended.status.signal().is_none() {
+        // Cut short, by a kill or an interrupt, it may have lost what it was making.
+        if ended.signal.is_none() && ended.status.signal().is_none() {
             let _ = fs::remove_file(&mark);
         }
         let log = self.folder.own("apply.log")?;
@@ -128,14 +128,14 @@ impl<'a> Terraform<'a> {
         Ok(progress)
     }
 
-    /// Whether the last run was killed, and may have lost what it was making.
-    pub(crate) fn was_killed(&self) -> Result<bool, Error> {
+    /// Whether the last run was cut short, and may have lost what it was making.
+    pub(crate) fn was_cut_short(&self) -> Result<bool, Error> {
         Ok(self.folder.own(APPLYING)?.exists())
     }
 
-    /// Looks for what the cloud has and Terraform does not know of.
-    pub(crate) fn leftovers(&self) -> Result<Answer, Error> {
-        let answer = leftovers::look(self.folder, &self.program);
+    /// Looks for what the cloud has and Terraform does not know of, and may delete it.
+    pub(crate) fn leftovers(&self, delete: bool) -> Result<Answer, Error> {
+        let answer = leftovers::look(self.folder, &self.program, delete);
         if answer == Answer::Nothing {
             let _ = fs::remove_file(self.folder.own(APPLYING)?);
         }

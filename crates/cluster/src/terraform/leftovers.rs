@@ -1,4 +1,4 @@
-//! What the cloud has of a cluster and Terraform does not know of, since it was killed while it made it: asked by
+//! What the cloud has of a cluster and Terraform does not know of, since it was cut short while it made it: asked by
 //! `leftovers.py` of the folder, which needs OpenStack's library for Python.
 
 use std::path::Path;
@@ -18,21 +18,22 @@ pub(crate) enum Answer {
     },
 }
 
-/// Asks the cloud.
-pub(crate) fn look(folder: &Folder, terraform: &Path) -> Answer {
+/// Asks the cloud; with `delete`, what is found is deleted first.
+pub(crate) fn look(folder: &Folder, terraform: &Path, delete: bool) -> Answer {
     let asked = Command::new("python3")
         .arg("leftovers.py")
+        .args(delete.then_some("--delete"))
         .arg("--terraform")
         .arg(terraform)
         .current_dir(folder.path())
         .stdin(Stdio::null())
         .output();
     match asked {
-        Ok(output) => read(
-            output.status.code(),
-            &String::from_utf8_lossy(&output.stdout),
-            &String::from_utf8_lossy(&output.stderr),
-        ),
+        Ok(output) => {
+            let [stdout, stderr] =
+                [output.stdout, output.stderr].map(|text| String::from_utf8_lossy(&text).into_owned());
+            read(output.status.code(), &stdout, &stderr)
+        }
         Err(error) => Answer::Unknown { why: format!("python3: {error}") },
     }
 }

@@ -1,5 +1,5 @@
 //! What Terraform says and what it means: `event.rs` reads its lines, `progress.rs` keeps what they add up to,
-//! `cause.rs` finds the reason and the fix behind its errors, `command.rs` runs it, `leftovers.rs` finds what a killed one has lost.
+//! `cause.rs` finds the reason and the fix behind its errors, `command.rs` runs it, `leftovers.rs` finds what an unfinished run has lost.
 //! The first three are pure.
 
 pub(crate) mod cause;

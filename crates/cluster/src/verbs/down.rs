@@ -12,7 +12,7 @@ use crate::playbook;
 use crate::process::Watcher;
 use crate::screen::Screen;
 use crate::terraform::command::{Terraform, Wish};
-use crate::terraform::leftovers::Answer;
+use crate::verbs::mend::mend;
 use crate::verbs::option_for;
 use crate::verbs::up::{agree, local, planned};
 use crate::words::count;
@@ -61,12 +61,7 @@ pub(crate) fn down(args: &DownArgs) -> Result<(), Error> {
 
 fn in_cloud(folder: &Folder, watcher: &Watcher, args: &DownArgs) -> Result<String, Error> {
     let terraform = Terraform::new(args.programs.terraform.as_deref(), folder, watcher, &option_for(folder))?;
-    if terraform.resources()?.is_empty() {
-        if terraform.was_killed()?
-            && let Answer::Left(left) = terraform.leftovers()?
-        {
-            return Err(Error::Lost { left, folder: folder.path().to_owned() });
-        }
+    if terraform.resources()?.is_empty() && !terraform.was_cut_short()? {
         return Ok("there is nothing to delete".to_owned());
     }
     let mut screen = Screen::new();
@@ -88,12 +83,9 @@ fn in_cloud(folder: &Folder, watcher: &Watcher, args: &DownArgs) -> Result<Strin
     if !left.is_empty() {
         return Err(Error::Remains { what: left.join(", ") });
     }
-    let asked = match terraform.leftovers()? {
-        Answer::Nothing => "the cloud has nothing of it any more".to_owned(),
-        Answer::Left(left) => return Err(Error::Lost { left, folder: folder.path().to_owned() }),
-        Answer::Unknown { why } => {
-            format!("Terraform's state has nothing left; the cloud was not asked: {why}")
-        }
+    let asked = match mend(&terraform, watcher, &mut screen, args.yes)? {
+        None => "the cloud has nothing of it any more".to_owned(),
+        Some(why) => format!("Terraform's state has nothing left; the cloud was not asked: {why}"),
     };
     for name in ["inventory.yaml", "ssh_config", "known_hosts"] {
         let _ = fs::remove_file(folder.file(name));

@@ -3,6 +3,7 @@
 pub(crate) mod down;
 pub(crate) mod init;
 pub(crate) mod jupyter;
+mod mend;
 pub(crate) mod run;
 pub(crate) mod ssh;
 pub(crate) mod status;

@@ -15,8 +15,8 @@ use crate::process::Watcher;
 use crate::screen::Screen;
 use crate::terraform::command::{Terraform, Wish};
 use crate::terraform::event::Action;
-use crate::terraform::leftovers::Answer;
 use crate::terraform::progress::{Planned, Progress};
+use crate::verbs::mend::mend;
 use crate::verbs::{init, option_for};
 use crate::words::{count, span};
 
@@ -120,15 +120,13 @@ fn in_cloud(
     let variables = ansible(folder, programs)?;
     let mut screen = Screen::new();
     terraform.init(&mut screen)?;
-    if terraform.was_killed()? {
-        match terraform.leftovers()? {
-            Answer::Nothing => {}
-            Answer::Left(left) => return Err(Error::Lost { left, folder: folder.path().to_owned() }),
-            Answer::Unknown { why } => screen.say(&[format!(
-                "warning: the last run was killed, and what it was making may be lost to Terraform; the cloud cannot be \
-                 asked for it: {why}"
-            )]),
-        }
+    if terraform.was_cut_short()?
+        && let Some(why) = mend(&terraform, watcher, &mut screen, yes)?
+    {
+        screen.say(&[format!(
+            "warning: the last run was cut short, and what it was making may be lost to Terraform; the cloud cannot be \
+             asked for it: {why}"
+        )]);
     }
     let (plan, planned_run) = terraform.plan(&mut screen, Wish::Make, &variables)?;
     let lost: Vec<&Planned> =
