@@ -81,8 +81,8 @@ class Page:
         What the launcher ``said`` about that at last is shown elsewhere.
         """
         self._end = end
-        last = said.splitlines()
-        if last and self._notes[-len(last) :] == last:
+        last = said.rstrip("\n").split("\n")
+        if self._notes[-len(last) :] == last:
             del self._notes[-len(last) :]
         for number, rank in enumerate(self._ranks):
             rank.finish(failed=number == failed)
@@ -108,8 +108,10 @@ class Page:
         bar = "" if self._end else '<progress style="width:8em;vertical-align:middle"></progress> '
         # The launcher's first line says little more than this head does.
         more = self._notes if len(self._notes) > 1 else []
-        fold = f"<details><summary>launcher</summary><pre>{escape(_lines(more))}</pre></details>" if more else ""
-        html = f'<div class="ronde-head">{bar}{escape(text)}{fold}</div>'
+        html = f'<div class="ronde-head">{bar}{escape(text)}</div>'
+        if more:
+            pre = f"<pre>{escape(_lines(more))}</pre>"
+            html += f'<details{_REMEMBER}><summary style="cursor:pointer">launcher</summary>{pre}</details>{_RECALL}'
         return {"text/plain": _lines([text, *more]), "text/html": html}
 
 
@@ -196,7 +198,8 @@ class _Writer:
         self._take = take
 
     def write(self, text: str) -> None:
-        for line in text.splitlines():
+        # Not by `splitlines`, to which more than a newline ends a line.
+        for line in text.removesuffix("\n").split("\n"):
             self._take(line)
 
     def flush(self) -> None:

@@ -383,7 +383,7 @@ def page() -> tuple[_notebook_page.Page, list[Shown], Clock]:
 
 
 def line(text: str, end: str = "newline", rank: int = 0, stream: str = "stdout") -> str:
-    return json.dumps({"rank": rank, "stream": stream, "text": text, "end": end}) + "\n"
+    return json.dumps({"rank": rank, "stream": stream, "text": text, "end": end}, ensure_ascii=False) + "\n"
 
 
 @pytest.mark.parametrize(
@@ -395,9 +395,10 @@ def line(text: str, end: str = "newline", rank: int = 0, stream: str = "stdout")
             "[0] 2/2\n[0] done",
         ),
         ([("a", "newline"), ("", "newline"), ("b", "newline")], "[0] a\n[0] \n[0] b"),
+        ([("a\u2028b\x85c", "newline")], "[0] a\u2028b\x85c"),
         ([("\x1b[31mred\x1b[0m \x1b]0;title\x07x", "newline")], "[0] red x"),
     ],
-    ids=["a bar", "a bar that begins with a return", "an empty line", "colours"],
+    ids=["a bar", "a bar that begins with a return", "an empty line", "odd ends", "colours"],
 )
 def test_lines_are_shown_as_a_terminal_shows_them(page: Any, pieces: list[tuple[str, str]], text: str) -> None:
     shown, displays, _ = page
