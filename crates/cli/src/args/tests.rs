@@ -77,7 +77,7 @@ const HOROVODS: [(&str, &str); 61] = [
 ];
 
 /// What only other programs of ours type.
-const INTERNAL: [&str; 3] = ["--led", "--task-payload", "--task-results"];
+const INTERNAL: [&str; 4] = ["--led", "--task-payload", "--task-results", "--task-output"];
 
 fn words(line: &str) -> Vec<OsString> {
     line.split_whitespace().map(OsString::from).collect()
