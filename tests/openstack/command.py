@@ -63,7 +63,7 @@ class Command:
         )
 
     @contextmanager
-    def running(self, verb: str, *words: str) -> Iterator[subprocess.Popen[str]]:
+    def running(self, verb: str, *words: str, stderr: int = subprocess.STDOUT) -> Iterator[subprocess.Popen[str]]:
         """Start a verb, and kill it at the end if it is still there."""
         process = subprocess.Popen(
             self.words(verb, *words),
@@ -71,7 +71,7 @@ class Command:
             cwd=self.folder.parent,
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
+            stderr=stderr,
             text=True,
             # A runner in the background may ignore interrupts.
             preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler) and None,

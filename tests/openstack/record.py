@@ -109,7 +109,7 @@ def ansible(last: str) -> str:
 
 
 def up() -> None:
-    """Everything works, and is deleted again."""
+    """Let everything work, and be deleted again."""
     story = Story("up", ansible("true"))
     story.plan()
     story.keep("apply.jsonl", story.run("apply", "-json", "plan"))
@@ -120,14 +120,14 @@ def up() -> None:
 
 
 def failing_ansible() -> None:
-    """A task fails."""
+    """Let a task fail."""
     story = Story("ansible", ansible("ls /no/such/share"))
     story.plan()
     story.keep("apply.jsonl", story.run("apply", "-json", "plan"))
 
 
 def interrupted() -> None:
-    """Somebody interrupts it while it prepares the machines, and another run finds the state locked meanwhile."""
+    """Interrupt it while it prepares the machines; another run finds the state locked meanwhile."""
     story = Story("interrupted", "echo 'TASK [share : Mount the share] ***'; exec sleep 600")
     story.plan()
     running = subprocess.Popen(

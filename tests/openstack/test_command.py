@@ -1,10 +1,13 @@
-"""`ronde cluster`: what it says, does and leaves, with recorded runs of Terraform and with a real one that has no cloud."""
+"""`ronde cluster`: what it says, does and leaves, with recorded runs of Terraform and real ones without a cloud."""
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
+import pty
 import re
+import select
 import shutil
 import signal
 import stat
@@ -116,6 +119,32 @@ def test_up_shows_every_resource_with_its_time_and_ends_with_what_to_do(command:
         assert words in done.stdout
 
 
+def read(terminal: int) -> str:
+    """Return what a terminal shows next."""
+    assert select.select([terminal], [], [], 60)[0], "nothing came"
+    return os.read(terminal, 4096).decode()
+
+
+def test_a_terminal_shows_what_goes_on_and_takes_it_back(command: Command) -> None:
+    command.tell("interrupted")
+    ours, theirs = pty.openpty()
+    with command.running("up", stderr=theirs) as process:
+        os.close(theirs)
+        shown = ""
+        while "share : Mount the share\r" not in shown:
+            shown += read(ours)
+        process.send_signal(signal.SIGINT)
+        with contextlib.suppress(OSError):  # the last one to write has gone
+            while True:
+                shown += read(ours)
+        process.wait(timeout=60)
+    os.close(ours)
+    assert "  … creating  terraform_data.configure[0]" in shown
+    assert "4 of 5 changes" in shown
+    assert "\x1b[3A\x1b[J" in shown, "three lines are drawn anew"
+    assert shown.endswith("\r\n")
+
+
 def test_no_plan_is_left_and_logs_are_for_their_owner_only(command: Command) -> None:
     assert command.run("up").returncode == 0
     own = command.folder / ".ronde"
@@ -135,7 +164,7 @@ def test_plan_makes_nothing(command: Command) -> None:
 @pytest.mark.parametrize(
     ("story", "words"),
     [
-        ("login", ["the cloud does not accept the login", "Authentication failed", "fix: check user_name and password"]),
+        ("login", ["the cloud does not accept the login", "Authentication failed", "fix: check user_name"]),
         ("locked", ["another run holds the lock", "root@", "force-unlock"]),
     ],
 )
@@ -436,7 +465,7 @@ def test_a_real_terraform_is_interrupted_resumed_and_deletes_everything(tmp_path
     assert left.stdout == b""
 
 
-def test_the_real_provider_is_refused_with_the_fix(tmp_path: Path, command: Command) -> None:
+def test_the_real_provider_is_refused_with_the_fix(command: Command) -> None:
     with FakeCloud() as cloud:
         login = ["--auth-url", cloud.address, "--project", "research", "--user", "nobody", "--key", "anna"]
         shutil.rmtree(command.folder)

@@ -38,7 +38,9 @@ impl Screen {
         if !self.is_terminal {
             return;
         }
-        let (width, height) = tcgetwinsize(stderr()).map_or((80, 24), |size| (size.ws_col, size.ws_row));
+        // A terminal that does not know its size says 0.
+        let size = tcgetwinsize(stderr()).ok().filter(|size| size.ws_col > 0 && size.ws_row > 0);
+        let (width, height) = size.map_or((80, 24), |size| (size.ws_col, size.ws_row));
         let mut text = self.wiped();
         // What does not fit could not be taken back.
         let shown = lines.len().min(usize::from(height).saturating_sub(2).max(1));
