@@ -247,15 +247,21 @@ def test_what_the_cloud_refuses_is_said_before_anything_is_made(cluster: Cluster
     assert cloud.everything() == {}
 
 
-def test_an_address_that_is_given_is_kept(cluster: Cluster, cloud: Cloud) -> None:
+def test_machines_stay_together_in_a_server_group_and_an_address_that_is_given_is_kept(
+    cluster: Cluster, cloud: Cloud
+) -> None:
     networks = cloud.api("GET", "network", "/v2.0/networks?name=public")["networks"]
     request = {"floatingip": {"floating_network_id": networks[0]["id"]}}
     given = cloud.api("POST", "network", "/v2.0/floatingips", request)["floatingip"]
     address = given["floating_ip_address"]
     try:
-        cluster.write(horovod_master_node={"public_ip": address}, horovod_worker_node={"count": 0})
+        cluster.write(
+            horovod_master_node={"public_ip": address}, horovod_worker_node={"count": 1}, server_group="affinity"
+        )
         cluster.run("apply", "-auto-approve", check=True)
         assert outputs(cluster)["master_address"] == address
+        groups = cloud.api("GET", "compute", "/os-server-groups")["server_groups"]
+        assert [(group["policy"], len(group["members"])) for group in groups] == [("affinity", 2)]
         assert cluster.run("plan", "-detailed-exitcode").status == 0
         cluster.run("destroy", "-auto-approve", check=True)
         left = cloud.everything()
