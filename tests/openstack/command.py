@@ -26,6 +26,8 @@ class Command:
     def __init__(self, folder: Path, story: str = "up") -> None:
         self.folder = folder
         self.terraform = str(FAKE_TERRAFORM)
+        # Goes before every command line, to run it elsewhere.
+        self.before: list[str] = []
         self.programs = folder.parent / "programs"
         self.programs.mkdir(exist_ok=True)
         self.env = {name: value for name, value in os.environ.items() if not name.startswith(OTHERS)}
@@ -47,7 +49,7 @@ class Command:
         """Return the command line of a verb."""
         folder = () if verb == "init" else ("--folder", str(self.folder))
         own = ("--terraform", self.terraform) if verb in ("plan", "up", "scale", "down") else ()
-        return [str(RONDE), "cluster", verb, *folder, *own, *words]
+        return [*self.before, str(RONDE), "cluster", verb, *folder, *own, *words]
 
     def run(self, verb: str, *words: str, env: Mapping[str, str] | None = None) -> subprocess.CompletedProcess[str]:
         """Run a verb to its end; nobody is there to be asked."""

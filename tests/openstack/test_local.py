@@ -1,6 +1,7 @@
 """The cluster of containers on one machine: `local.yml` against a Docker daemon of our own. Needs root.
 
-One cluster serves all tests here, in their order: it starts with one worker, gets a second one, and is taken away last.
+One cluster serves all tests here, in their order: `ronde cluster up --local` starts it with one worker, it gets a
+second one, and is taken away last.
 """
 
 from __future__ import annotations
@@ -14,10 +15,12 @@ from pathlib import Path
 
 import pytest
 from building import shared_builder
+from command import Command
 from containers import eventually
 from daemon import Daemon, environment
 from images import built
-from playbooks import Played, play
+from playbooks import ROOT, Played, play
+from playbooks import environment as programs_environment
 
 MASTER = "horovod_master"
 USERS_LINE = ["horovodrun", "-np", "3", "-H", "host1:1,host2:1,host3:1", "-p", "12345", "python", "/examples/digits.py"]
@@ -41,11 +44,19 @@ class LocalCluster:
         self.folder = folder
         self.image = image
         self.output = ""
+        self.command = Command(folder)
+        self.command.env = programs_environment(self.env)
+        # Where JupyterLab is published, since the daemon has a network of its own.
+        self.command.before = ["nsenter", f"--net=/proc/{machine.pid}/ns/net"]
+
+    @property
+    def env(self) -> dict[str, str]:
+        return {**environment(), "DOCKER_HOST": f"unix://{self.machine.folder}/socket"}
 
     def play(self, **variables: object) -> Played:
         done = play(
             "local.yml",
-            env={**environment(), "DOCKER_HOST": f"unix://{self.machine.folder}/socket"},
+            env=self.env,
             local_inventory=str(self.folder / "inventory.yaml"),
             image=str(self.image),
             **variables,
@@ -72,6 +83,11 @@ class LocalCluster:
         return done.stdout.strip() or done.stderr
 
 
+def wheel() -> Path:
+    (found,) = (ROOT / "dist").glob("ronde-*.whl")
+    return found
+
+
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalCluster]:
     folder = tmp_path_factory.mktemp("local")
@@ -81,7 +97,9 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalCluster]:
     try:
         with Daemon(folder / "machine") as machine:
             cluster = LocalCluster(machine, folder, archive)
-            cluster.play(local_machines=2).assert_well()
+            done = cluster.command.run("up", "--local", "2", "--image", str(archive), "--wheel", str(wheel()))
+            assert done.returncode == 0, done.stderr
+            assert "the cluster ronde is up: a master and 1 worker" in done.stdout
             yield cluster
     finally:
         archive.unlink(missing_ok=True)
@@ -106,6 +124,30 @@ def test_the_users_line_trains_over_all_three(cluster: LocalCluster) -> None:
     # Without a port as well, since settings of ssh have it; and every rank is in a container of its own.
     done = cluster.inside(MASTER, "ronde", "run", "--hostfile", "/mnt/share/.ronde/hostfile", "hostname")
     assert sorted(line.split()[-1] for line in done.stdout.splitlines()) == ["host1", "host2", "host3"], done.stderr
+
+
+def test_the_command_finds_all_well_and_reaches_every_container(cluster: LocalCluster) -> None:
+    command = cluster.command
+    done = command.run("status", "--json")
+    assert done.returncode == 0, done.stdout + done.stderr
+    found = json.loads(done.stdout)
+    assert [machine["name"] for machine in found["machines"]] == ["ronde-master", "ronde-worker-1", "ronde-worker-2"]
+    assert all(machine["container"] == "running" and machine["share"] for machine in found["machines"])
+    assert found["jupyter"] == {"address": "https://127.0.0.1:8888/lab", "answers": True, "reached": True}
+    assert found["job"] == {"hosts": "ronde-master:1,ronde-worker-1:1", "passed": True}
+    assert command.run("ssh", "worker-2", "--", "hostname").stdout == "host3\n"
+    assert command.run("jupyter", "--token").stdout.strip() == cluster.token()
+    done = command.run("run", "--", "sh", "-c", "hostname; pwd; exit $HOROVOD_RANK")
+    assert done.returncode in (1, 2), done.stderr
+    assert {line.split()[-1] for line in done.stdout.splitlines()} >= {"host1", "/mnt/share"}, done.stdout
+
+
+def test_the_command_names_a_container_that_is_down(cluster: LocalCluster) -> None:
+    cluster.machine.docker("stop", "--time", "0", "horovod_worker_2")
+    done = cluster.command.run("status", "--no-smoke")
+    cluster.machine.docker("start", "horovod_worker_2")
+    assert done.returncode == 1
+    assert "ronde-worker-2: the container horovod_worker_2 is exited" in done.stdout, done.stdout
 
 
 def test_what_one_container_puts_into_the_share_all_see(cluster: LocalCluster) -> None:
@@ -206,16 +248,17 @@ def test_a_container_of_somebody_else_is_left_alone(cluster: LocalCluster) -> No
 
 
 def test_what_is_taken_down_leaves_nothing_but_the_share_and_then_nothing(cluster: LocalCluster) -> None:
-    cluster.play(local_state="absent").assert_well()
+    done = cluster.command.run("down", "--local", "--yes")
+    assert done.returncode == 0, done.stderr
     assert cluster.containers() == {}
     networks = cluster.machine.docker("network", "ls", "--format", "{{.Name}}").split()
     assert sorted(networks) == ["bridge", "host", "none"]
     assert cluster.machine.docker("volume", "ls", "--quiet") == ""
-    left = {"image.tar", "image.yaml", "machine"}
-    assert {path.name for path in cluster.folder.iterdir()} == {*left, "share"}
+    assert not (cluster.folder / "inventory.yaml").exists()
+    assert not (cluster.folder / "local").exists()
     assert (cluster.folder / "share/written").exists()
     cluster.play(local_state="absent", local_remove_share=True).assert_well()
-    assert {path.name for path in cluster.folder.iterdir()} == left
+    assert not (cluster.folder / "share").exists()
 
 
 def test_without_docker_it_says_what_to_do(tmp_path: Path) -> None:

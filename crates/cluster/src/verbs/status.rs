@@ -32,7 +32,7 @@ echo "container $state"
 exit 0"#;
 
 /// Two ranks that add up what they bring.
-const HELLO: &str = "import ronde; ronde.init(); total = bytes(ronde.allreduce(b'\\x01', op=ronde.Sum, name='hello')); \
+const HELLO: &str = "import ronde; ronde.init(); total = bytes(ronde.allreduce(b'\\x01', op=ronde.Sum)); \
                      raise SystemExit(total != bytes([ronde.size()]))";
 
 /// Asks JupyterLab who it is, without proof of who asks.
@@ -73,7 +73,7 @@ fn look(cluster: &Cluster, folder: &Folder, with_smoke: bool) -> Report {
         true => {
             let (hosts, words) = pair(cluster);
             let result = in_master(&words.iter().map(String::as_str).collect::<Vec<_>>());
-            Some(Smoke { hosts, problem: result.err() })
+            Some(Smoke { hosts, problem: result.err().map(|said| reason(&said)) })
         }
         false => None,
     };
@@ -92,6 +92,12 @@ fn pair(cluster: &Cluster) -> (String, Vec<String>) {
     let head = ["timeout", PATIENCE, "ronde", "run", "-np", "2", "-H", &hosts, "-p", "12345"];
     let words = head.iter().chain(&["python", "-c", HELLO]).map(|word| (*word).to_owned()).collect();
     (hosts, words)
+}
+
+/// What a job gives as the reason of its failure: the launcher's last word, or whatever came last.
+fn reason(said: &str) -> String {
+    let told = said.lines().rev().find_map(|line| line.strip_prefix("error: "));
+    told.or(said.lines().last()).unwrap_or_default().to_owned()
 }
 
 fn finding(machine: &Machine, folder: &Folder, file: &str, word: &str) -> Finding {
@@ -134,4 +140,16 @@ fn is_reached(cluster: &Cluster) -> bool {
 fn word() -> String {
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     format!("{}-{}", now.as_nanos(), std::process::id())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_job_s_reason_is_the_launcher_s_word() {
+        let said = "ready in 0.3 s\n[0] Traceback\nerror: rank 0 failed first: exit status 1\nhint: see all";
+        assert_eq!(reason(said), "rank 0 failed first: exit status 1");
+        assert_eq!(reason("one\ntwo"), "two");
+    }
 }
