@@ -49,6 +49,17 @@ def await_job(
     return wait_for(lambda: f"{name} to be {phase} {reason}: {status(cluster, name, namespace)}", look, seconds)
 
 
+def await_definitions(cluster: Cluster) -> None:
+    """Wait until the API server takes jobs. `kubectl wait` fails on a definition that has no status yet."""
+
+    def is_established() -> bool:
+        definition = cluster.get("/apis/apiextensions.k8s.io/v1/customresourcedefinitions/rondejobs.ronde.dev")
+        conditions = definition.get("status", {}).get("conditions") or []
+        return any(one["type"] == "Established" and one["status"] == "True" for one in conditions)
+
+    wait_for("the definition of jobs to be established", is_established)
+
+
 def left(cluster: Cluster, namespace: str = "default") -> set[str]:
     """Return what is in a namespace that is not in a new one."""
     found = set(USUAL)

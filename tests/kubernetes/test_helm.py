@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 from deployed import MANAGER_IMAGE, MANIFESTS, TRAINING_IMAGE, deployed_images
+from jobs import await_definitions
 from laptop import RONDE
 from manifests import objects, objects_of
 from testbed import Cluster, wait_for
@@ -166,7 +167,7 @@ def test_helm_installs_it_a_job_runs_and_helm_takes_it_away(cluster: Cluster) ->
 def test_the_api_server_would_take_the_example(cluster: Cluster, example: Path) -> None:
     definition = [one for one in objects(cluster, MANIFESTS / "manager.yaml") if one["kind"].startswith("Custom")]
     cluster.apply(*definition)
-    cluster.kubectl("wait", "--for=condition=Established", "crd/rondejobs.ronde.dev")
+    await_definitions(cluster)
     cluster.kubectl("apply", "--dry-run=server", "--validate=strict", "--filename", example)
     # The server takes any template of a job; a pod of it has to be one.
     for one in objects(cluster, example):

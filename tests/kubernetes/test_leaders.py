@@ -11,6 +11,7 @@ import urllib.request
 from collections.abc import Iterator
 
 import pytest
+from jobs import await_definitions
 from laptop import RONDE
 from testbed import Cluster, wait_for
 
@@ -47,7 +48,7 @@ def definition(cluster: Cluster) -> Iterator[None]:
     ).stdout
     (definition,) = (part for part in printed.split("---\n") if "\nkind: CustomResourceDefinition\n" in part)
     cluster.kubectl("apply", "--filename=-", input=definition)
-    cluster.kubectl("wait", "--for=condition=Established", "crd/rondejobs.ronde.dev", "--timeout=30s")
+    await_definitions(cluster)
     yield
     cluster.kubectl("delete", "--filename=-", input=definition)
     cluster.kubectl("delete", "lease", "ronde-manager", "--ignore-not-found")

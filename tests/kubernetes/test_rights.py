@@ -19,6 +19,7 @@ from typing import Any
 
 import pytest
 from deployed import MANIFESTS, TRAINING_IMAGE, deployed_images
+from jobs import await_definitions
 from laptop import RONDE, known
 from manifests import objects
 from rights import Right, await_right, held, of_rules, rights, roles, without
@@ -70,7 +71,7 @@ def cluster() -> Iterator[Cluster]:
     with Cluster([16, 16], images=[deployed_images()]) as cluster:
         installed = [one for one in objects(cluster, MANIFESTS / "manager.yaml") if one["kind"] != "Deployment"]
         cluster.apply(*installed)
-        cluster.kubectl("wait", "--for=condition=Established", "crd/rondejobs.ronde.dev")
+        await_definitions(cluster)
         cluster.apply(*[one for one in objects(cluster, MANIFESTS / "run.yaml") if one["kind"] != "Pod"])
         yield cluster
 

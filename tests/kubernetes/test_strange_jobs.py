@@ -14,6 +14,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
+from jobs import await_definitions
 from laptop import RONDE
 from testbed import Cluster, wait_for
 
@@ -59,7 +60,7 @@ def install_definitions(cluster: Cluster) -> None:
     parts = [part for part in printed.split("---\n") if any(f"\nkind: {kind}\n" in f"\n{part}" for kind in wanted)]
     assert len(parts) == len(wanted)
     cluster.kubectl("apply", "--filename=-", input="---\n".join(parts))
-    cluster.kubectl("wait", "--for=condition=Established", "crd/rondejobs.ronde.dev", "--timeout=30s")
+    await_definitions(cluster)
 
 
 @pytest.fixture(scope="module")
