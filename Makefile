@@ -66,7 +66,8 @@ test-kubernetes: $(WHEEL) $(call installed,test) ## run the tests on real Kubern
 	tools/test kubernetes $(or $(TESTS),tests/kubernetes)
 
 test-openstack: $(WHEEL) $(call installed,openstack) ## run the reference cluster's tests on a real OpenStack, and its module with OpenTofu too (gets OpenStack once, ten minutes; root)
-	tools/system-packages ssh:openssh-client ip:iproute2 unshare:util-linux
+	tools/system-packages ssh:openssh-client ip:iproute2 unshare:util-linux qemu-system-x86_64:qemu-system-x86 \
+		qemu-img:qemu-utils genisoimage:genisoimage
 	TERRAFORM="$$(tools/openstack tofu)/tofu" target/env/openstack/bin/python -m pytest tests/openstack/test_terraform.py
 	target/env/openstack/bin/python -m pytest tests/openstack
 
