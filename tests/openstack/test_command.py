@@ -12,6 +12,7 @@ import shutil
 import signal
 import stat
 import subprocess
+import time
 import zipfile
 from collections.abc import Callable
 from pathlib import Path
@@ -130,8 +131,9 @@ def test_a_terminal_shows_what_goes_on_and_takes_it_back(command: Command) -> No
     ours, theirs = pty.openpty()
     with command.running("up", stderr=theirs) as process:
         os.close(theirs)
-        shown = ""
+        shown, end = "", time.monotonic() + 120
         while "share : Mount the share\r" not in shown:
+            assert time.monotonic() < end, f"it is drawn again and again, without the task: {shown[-500:]}"
             shown += read(ours)
         process.send_signal(signal.SIGINT)
         with contextlib.suppress(OSError):  # the last one to write has gone
