@@ -28,6 +28,8 @@ class Command:
         self.terraform = str(FAKE_TERRAFORM)
         # Goes before every command line, to run it elsewhere.
         self.before: list[str] = []
+        # How many seconds a verb may take.
+        self.patience = 120
         self.programs = folder.parent / "programs"
         self.programs.mkdir(exist_ok=True)
         self.env = {name: value for name, value in os.environ.items() if not name.startswith(OTHERS)}
@@ -60,7 +62,7 @@ class Command:
             stdin=subprocess.DEVNULL,
             capture_output=True,
             text=True,
-            timeout=120,
+            timeout=self.patience,
             check=False,
         )
 

@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from command import Command
 from terraform import ROOT, Cluster, program
 from testbed import PASSWORD, PROJECT, USER, Cloud
 from testbed.cloud import ADMIN, KEYSTONE
@@ -102,6 +103,33 @@ def over_ssh(cluster: Cluster, name: str, *command: str) -> str:
 def changed(done_text: str) -> set[str]:
     """Return the addresses that a run has made, changed or removed."""
     return set(re.findall(r"^(\S+): (?:Creating|Modifying|Destroying)\.\.\.", done_text, re.MULTILINE))
+
+
+def test_ronde_cluster_makes_grows_and_deletes_it(cluster: Cluster, cloud: Cloud) -> None:
+    command = Command(cluster.folder)
+    command.before, command.terraform, command.patience = [*cluster.before], program(), 600
+    command.env |= cluster.env
+    made = command.run("up")
+    assert made.returncode == 0, made.stdout + made.stderr
+    assert re.search(r"✓ created +openstack_compute_instance_v2\.master", made.stderr)
+    assert "the cluster ronde is up: a master and 2 workers" in made.stdout
+    assert_no_secret(made.stdout + made.stderr)
+    assert_no_secret(made.stdout + "".join(file.read_text() for file in (cluster.folder / ".ronde").iterdir()))
+    there = instances(cloud)
+    assert command.run("ssh", "worker-2", "--", "hostname").stdout == "ronde-worker-2\n"
+
+    grown = command.run("scale", "3")
+    assert grown.returncode == 0, grown.stdout + grown.stderr
+    assert "workers: 2 → 3" in grown.stderr
+    assert instances(cloud) == {**there, "ronde-worker-3": instances(cloud)["ronde-worker-3"]}
+
+    # Nobody is there to agree to it.
+    refused = command.run("down")
+    assert refused.returncode != 0
+    assert len(instances(cloud)) == 4
+    gone = command.run("down", "--yes")
+    assert gone.returncode == 0, gone.stdout + gone.stderr
+    assert cloud.everything() == {}
 
 
 def test_a_cluster_comes_grows_shrinks_and_goes(cluster: Cluster, cloud: Cloud) -> None:
