@@ -125,9 +125,12 @@ class Node:
         status, text = self._control_plane.api.request("GET", f"/api/v1/nodes/{self.name}")
         if status != 200:
             return False
-        node = json.loads(text)["status"]
+        about = json.loads(text)
+        node = about["status"]
         ready = any(one["type"] == "Ready" and one["status"] == "True" for one in node.get("conditions", ()))
-        return ready and int(node["allocatable"].get(self.spec.resource, 0)) == self.spec.gpus
+        # What keeps pods off a node until it is ready is taken away by somebody else, a moment later.
+        kept_off = any(one["key"].startswith("node.kubernetes.io/") for one in about["spec"].get("taints", ()))
+        return ready and not kept_off and int(node["allocatable"].get(self.spec.resource, 0)) == self.spec.gpus
 
     def _check(self) -> None:
         for process in self._processes.values():
