@@ -63,13 +63,7 @@ class FakeCloud:
         self.requests: list[str] = []
 
     def __enter__(self) -> FakeCloud:
-        cloud = self
-
-        class Handler(_Handler):
-            def answer(self, method: str) -> tuple[int, Any]:
-                return cloud._answer(method, self)
-
-        self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self._server = _Server(self)
         self.base = f"http://127.0.0.1:{self._server.server_port}"
         self.address = f"{self.base}/v3"
         self._thread = threading.Thread(target=self._server.serve_forever)
@@ -81,7 +75,8 @@ class FakeCloud:
         self._server.server_close()
         self._thread.join()
 
-    def _answer(self, method: str, request: _Handler) -> tuple[int, Any]:
+    def answer(self, method: str, request: _Handler) -> tuple[int, Any]:
+        """Return the status and the content that a request is answered with."""
         parts = urlsplit(request.path)
         query = {key: values[0] for key, values in parse_qs(parts.query).items()}
         path = parts.path.strip("/")
@@ -213,17 +208,21 @@ class FakeCloud:
         return 404, {"NeutronError": {"message": f"the fake has no {kind}"}}
 
 
+class _Server(ThreadingHTTPServer):
+    def __init__(self, cloud: FakeCloud) -> None:
+        super().__init__(("127.0.0.1", 0), _Handler)
+        self.cloud = cloud
+
+
 class _Handler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
+    server: _Server
     body: Any = None
-
-    def answer(self, method: str) -> tuple[int, Any]:
-        raise NotImplementedError
 
     def _reply(self, method: str) -> None:
         length = int(self.headers.get("Content-Length") or 0)
         self.body = json.loads(self.rfile.read(length)) if length else None
-        status, content = self.answer(method)
+        status, content = self.server.cloud.answer(method, self)
         text = json.dumps(content).encode()
         self.send_response(status)
         self.send_header("Content-Type", "application/json")

@@ -14,9 +14,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from building import shared_builder
 from guests import Pair
-from images import built
+from images import archived
 from playbooks import play
 
 pytestmark = pytest.mark.slow
@@ -28,15 +27,12 @@ HEALTHY = "sudo docker exec {} /usr/lib/ronde/healthcheck"
 @pytest.fixture(scope="module")
 def guests(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pair]:
     folder = tmp_path_factory.mktemp("guests")
-    archive = folder / "image.tar"
-    with shared_builder(tmp_path_factory.mktemp("secrets")) as builder:
-        built(builder, archive)
     try:
-        with Pair(folder) as guests:
+        with archived(folder, tmp_path_factory.mktemp("secrets")), Pair(folder) as guests:
             yield guests
     finally:
-        for disk in (archive, *folder.glob("*.qcow2")):
-            disk.unlink(missing_ok=True)
+        for disk in folder.glob("*.qcow2"):
+            disk.unlink()
 
 
 @pytest.fixture(scope="module")

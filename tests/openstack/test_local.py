@@ -14,11 +14,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from building import shared_builder
 from command import Command
 from containers import eventually
 from daemon import Daemon, environment
-from images import built
+from images import archived
 from playbooks import ROOT, Played, play
 from playbooks import environment as programs_environment
 
@@ -91,18 +90,13 @@ def wheel() -> Path:
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalCluster]:
     folder = tmp_path_factory.mktemp("local")
-    archive = folder / "image.tar"
-    with shared_builder(tmp_path_factory.mktemp("secrets")) as builder:
-        built(builder, archive)
-    try:
-        with Daemon(folder / "machine") as machine:
-            cluster = LocalCluster(machine, folder, archive)
-            done = cluster.command.run("up", "--local", "2", "--image", str(archive), "--wheel", str(wheel()))
-            assert done.returncode == 0, done.stderr
-            assert "the cluster ronde is up: a master and 1 worker" in done.stdout
-            yield cluster
-    finally:
-        archive.unlink(missing_ok=True)
+    secrets = tmp_path_factory.mktemp("secrets")
+    with archived(folder, secrets) as archive, Daemon(folder / "machine") as machine:
+        cluster = LocalCluster(machine, folder, archive)
+        done = cluster.command.run("up", "--local", "2", "--image", str(archive), "--wheel", str(wheel()))
+        assert done.returncode == 0, done.stderr
+        assert "the cluster ronde is up: a master and 1 worker" in done.stdout
+        yield cluster
 
 
 def test_a_worker_that_joins_changes_no_other_and_what_is_there_is_not_changed_twice(cluster: LocalCluster) -> None:
