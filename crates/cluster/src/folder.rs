@@ -22,6 +22,8 @@ use crate::variables::Variables;
 
 /// The folder that is made and looked for if none is named.
 pub(crate) const USUAL: &str = "ronde-cluster";
+/// The file in which users say what to make.
+pub(crate) const RESOURCES: &str = "resources.auto.tfvars";
 /// By this file a cluster folder is known.
 const MARK: &str = "ansible/site.yml";
 

@@ -5,6 +5,9 @@ use std::collections::BTreeMap;
 
 use saphyr::{LoadableYamlNode, Scalar, Yaml};
 
+/// The port of the containers' ssh servers.
+pub(crate) const SSH_PORT: &str = "12345";
+
 /// A cluster's machines, the master first.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Cluster {

@@ -10,11 +10,10 @@ use zeroize::Zeroizing;
 use crate::args::InitArgs;
 use crate::embedded;
 use crate::error::Error;
-use crate::folder::{Folder, USUAL};
+use crate::folder::{Folder, RESOURCES, USUAL};
 use crate::variables::Variables;
 use crate::wheel;
 
-const RESOURCES: &str = "resources.auto.tfvars";
 const LOGIN: &str = "auth_data.auto.tfvars";
 /// What users have filled in is never written over.
 const THEIRS: [&str; 2] = [RESOURCES, LOGIN];

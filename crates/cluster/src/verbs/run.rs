@@ -9,7 +9,7 @@ use std::process::ExitCode;
 use crate::args::RunArgs;
 use crate::error::Error;
 use crate::folder::Folder;
-use crate::inventory::Cluster;
+use crate::inventory::{Cluster, SSH_PORT};
 use crate::process::Watcher;
 use crate::remote::{Asking, in_container};
 use crate::verbs::option_for;
@@ -49,7 +49,7 @@ pub(crate) fn run(args: &RunArgs) -> Result<ExitCode, Error> {
 /// The job's command line.
 fn launch(cluster: &Cluster, ranks: Option<usize>, command: &[String]) -> Vec<String> {
     let ranks = ranks.unwrap_or_else(|| cluster.slots()).to_string();
-    let head = ["ronde", "run", "-np", &ranks, "-H", &cluster.hosts(), "-p", "12345"].map(str::to_owned);
+    let head = ["ronde", "run", "-np", &ranks, "-H", &cluster.hosts(), "-p", SSH_PORT].map(str::to_owned);
     head.into_iter().chain(command.iter().cloned()).collect()
 }
 

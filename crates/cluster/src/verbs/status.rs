@@ -15,7 +15,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use crate::args::StatusArgs;
 use crate::error::Error;
 use crate::folder::Folder;
-use crate::inventory::{Cluster, Machine, Way};
+use crate::inventory::{Cluster, Machine, SSH_PORT, Way};
 use crate::remote::{Asking, in_container, on_machine};
 use crate::verbs::option_for;
 use report::{Finding, Jupyter, Report, Smoke};
@@ -89,7 +89,7 @@ fn pair(cluster: &Cluster) -> (String, Vec<String>) {
         Some(worker) => format!("{}:1,{}:1", cluster.master().name, worker.name),
         None => format!("{}:2", cluster.master().name),
     };
-    let head = ["timeout", PATIENCE, "ronde", "run", "-np", "2", "-H", &hosts, "-p", "12345"];
+    let head = ["timeout", PATIENCE, "ronde", "run", "-np", "2", "-H", &hosts, "-p", SSH_PORT];
     let words = head.iter().chain(&["python", "-c", HELLO]).map(|word| (*word).to_owned()).collect();
     (hosts, words)
 }

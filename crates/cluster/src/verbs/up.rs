@@ -8,8 +8,8 @@ use serde_json::json;
 
 use crate::args::{PlanArgs, ProgramArgs, ScaleArgs, UpArgs};
 use crate::error::Error;
-use crate::folder::{Folder, Kind, USUAL};
-use crate::inventory::Cluster;
+use crate::folder::{Folder, Kind, RESOURCES, USUAL};
+use crate::inventory::{Cluster, SSH_PORT};
 use crate::playbook;
 use crate::process::Watcher;
 use crate::screen::Screen;
@@ -19,8 +19,6 @@ use crate::terraform::progress::{Planned, Progress};
 use crate::verbs::mend::mend;
 use crate::verbs::{init, option_for};
 use crate::words::{count, span};
-
-const RESOURCES: &str = "resources.auto.tfvars";
 
 pub(crate) fn plan(args: &PlanArgs) -> Result<(), Error> {
     let folder = Folder::find(args.folder.folder.as_deref())?;
@@ -241,7 +239,7 @@ fn next(cluster: &Cluster, option: &str, took: Duration) -> String {
          \x20 JupyterLab    {}\n\
          \x20 its token     ronde cluster jupyter --token{option}\n\
          \x20 train         ronde cluster run{option} -- {example}\n\
-         \x20 from there    ronde run -np {slots} -H {hosts} -p 12345 {example}\n\
+         \x20 from there    ronde run -np {slots} -H {hosts} -p {SSH_PORT} {example}\n\
          \x20 look at it    ronde cluster status{option}\n\
          \x20 delete it     ronde cluster down{option}\n",
         cluster.name,

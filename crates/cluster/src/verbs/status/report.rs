@@ -2,6 +2,7 @@
 
 use serde_json::{Value, json};
 
+use crate::inventory::SSH_PORT;
 use crate::terraform::cause;
 
 /// What was found on a machine.
@@ -102,7 +103,7 @@ impl Report {
             && let Some(Smoke { hosts, problem: Some(said) }) = &self.smoke
         {
             let what = format!("a job of two ranks on {hosts} fails: {said}");
-            let fix = format!("in JupyterLab's terminal: ronde doctor -p 12345 -H {hosts}");
+            let fix = format!("in JupyterLab's terminal: ronde doctor -p {SSH_PORT} -H {hosts}");
             problems.push(Problem { what, fix });
         }
         problems
