@@ -7,6 +7,8 @@ from harness.aims import MIB, RONDE, Aim, Measure
 # What `--only` takes.
 PARTS = ("start", "shares", "queue", "memory")
 
+# Jobs whose image has Ronde in it, as the operator's has what starts its ranks.
+RONDE_INSIDE = "ronde, in the image"
 OPERATOR = "MPI Operator"
 OPERATOR_WAITS = "MPI Operator, launcher last"
 OPERATOR_UNBOUND = "MPI Operator, no limits"
@@ -23,13 +25,12 @@ def start_aims(gpus: int) -> list[Aim]:
     """Return the aims of starting a job with so many GPUs of each node."""
     work, size, is_judged = f"{START_NODES} x {gpus} GPUs", (0,), gpus == max(START_GPUS)
     slower, twice = (1, 2) if is_judged else (None, None)
+    limits = {RUNNING: slower, FIRST: twice, WHOLE: None}
     return [
-        Aim(f"{work}, {RUNNING}", size, RONDE, OPERATOR, Measure.FASTER, slower),
-        Aim(f"{work}, {RUNNING}", size, RONDE, OPERATOR_WAITS, Measure.FASTER, slower),
-        Aim(f"{work}, {FIRST}", size, RONDE, OPERATOR, Measure.FASTER, twice),
-        Aim(f"{work}, {FIRST}", size, RONDE, OPERATOR_WAITS, Measure.FASTER, twice),
-        Aim(f"{work}, {WHOLE}", size, RONDE, OPERATOR, Measure.FASTER),
-        Aim(f"{work}, {WHOLE}", size, RONDE, OPERATOR_WAITS, Measure.FASTER),
+        Aim(f"{work}, {end}", size, ours, theirs, Measure.FASTER, limit)
+        for end, limit in limits.items()
+        for ours in (RONDE, RONDE_INSIDE)
+        for theirs in (OPERATOR, OPERATOR_WAITS)
     ]
 
 

@@ -19,7 +19,7 @@ MANAGER = "ronde.bench/manager:1"
 def images() -> Path:
     """Build both with the wheel in dist/ and Debian's Open MPI, and return the archive that holds them."""
     with tempfile.TemporaryDirectory() as secrets, shared_builder(Path(secrets)) as builder:
-        names = [_first(builder), builder.build("manager", MANAGER, RUNTIME=builder.base)]
+        names = [builder.build("manager", MANAGER, RUNTIME=builder.base), _first(builder)]
         contents = builder.daemon.docker("image", "inspect", "--format", "{{.Id}}", *names)
         archive = builder.daemon.folder / f"bench-{hashlib.sha256(contents.encode()).hexdigest()[:12]}.tar"
         if not archive.exists():
@@ -33,5 +33,5 @@ def images() -> Path:
 
 def _first(builder: Builder) -> str:
     words = ["build", "--network=host", "--quiet", "--file", BENCH / "kube" / "image.Dockerfile", "--tag", TRAINING]
-    builder.daemon.docker(*words, "--build-arg", f"BASE={builder.base}", BENCH)
+    builder.daemon.docker(*words, "--build-arg", f"BASE={builder.base}", "--build-arg", f"MANAGER={MANAGER}", BENCH)
     return TRAINING

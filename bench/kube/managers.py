@@ -73,6 +73,8 @@ class Ronde:
     programs: Path
     manager_image: str = "none"
     name: str = "ronde"
+    # Whether its jobs say that their image has Ronde in it.
+    image_has_ronde: bool = False
     account: str = "ronde-manager"
     namespace: str = "ronde-system"
     jobs: str = "/apis/ronde.dev/v1alpha1/namespaces/default/rondejobs"
@@ -93,7 +95,7 @@ class Ronde:
     def job(self, work: Work) -> dict[str, Any]:
         """Describe a `RondeJob`; its chief is on one of the nodes."""
         spec = {"gpus": work.nodes * work.gpus, "maxGpusPerNode": work.gpus}
-        spec |= {"image": work.image, "command": list(work.command)}
+        spec |= {"image": work.image, "imageHasRonde": self.image_has_ronde, "command": list(work.command)}
         return {"apiVersion": "ronde.dev/v1alpha1", "kind": "RondeJob", "metadata": {"name": work.name}, "spec": spec}
 
     def trains(self, pods: dict[str, dict[str, float]]) -> dict[str, dict[str, float]]:

@@ -69,6 +69,7 @@ def measure(report: Report, programs: Path, parts: Sequence[str], effort: Effort
 def _start(report: Report, programs: Path, rounds: int) -> None:
     tools = [
         start.Tool(Ronde(programs, image.MANAGER), RONDE_COMMAND),
+        start.Tool(Ronde(programs, image.MANAGER, aims.RONDE_INSIDE, image_has_ronde=True), RONDE_COMMAND),
         start.Tool(MpiOperator(aims.OPERATOR), OPEN_MPI_COMMAND),
         start.Tool(MpiOperator(aims.OPERATOR_WAITS, launcher="WaitForWorkersReady"), OPEN_MPI_COMMAND),
     ]

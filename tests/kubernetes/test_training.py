@@ -16,7 +16,7 @@ from deployed import MANIFESTS, TRAINING_IMAGE, deployed_images
 from jobs import ALL_FREE, assert_trained
 from laptop import ronde_kube
 from pods import await_nothing_left, await_only_pods, await_phase, log, pods
-from testbed import Cluster, ClusterError, wait_for
+from testbed import SHELL_IMAGE, Cluster, ClusterError, wait_for
 
 DIGITS = ["python", "/examples/digits.py"]
 SHARES = "node-1: 5, node-3: 1"
@@ -73,6 +73,25 @@ def test_a_script_finds_what_the_managers_image_brings_and_its_failure_is_the_co
     assert "6 GPUs free again" in run.stderr
     await_only_pods(cluster, "fails-chief")
     cluster.kubectl("delete", "configmap", "fails")
+    await_nothing_left(cluster)
+
+
+def test_an_image_that_has_ronde_trains_with_its_own_and_one_that_has_not_says_so(cluster: Cluster) -> None:
+    words = ["--gpus", 6, "--image-has-ronde", "--name", "inside", "--image"]
+    own = "import ronde; ronde.init(); print('rank', ronde.rank(), 'has', ronde.__file__)"
+    run = ronde_kube(cluster, "run", *words, TRAINING_IMAGE, "--", "python", "-c", own)
+    assert run.returncode == 0, run.stderr
+    said = run.stdout.splitlines()
+    assert [line.split()[4].startswith("/ronde/") for line in said if " has " in line] == [False] * 6, run.stdout
+    assert all("initContainers" not in pod["spec"] for pod in pods(cluster).values())
+    cluster.kubectl("delete", "configmap", "inside")
+    await_nothing_left(cluster)
+
+    run = ronde_kube(cluster, "run", *words, SHELL_IMAGE, "--", "python", "-c", own)
+    assert run.returncode == 1, run.stderr
+    assert "its image has no ronde on the PATH; without imageHasRonde (--image-has-ronde) it is brought" in run.stderr
+    assert "6 GPUs free again" in run.stderr
+    cluster.kubectl("delete", "configmap", "inside")
     await_nothing_left(cluster)
 
 

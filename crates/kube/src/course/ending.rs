@@ -317,6 +317,9 @@ fn describe(pod: &OwnPod) -> Said {
             format!("{name} on {node} ran out of memory; give it more with memoryPerGpu (--memory-per-gpu)")
         }
         ("Evicted", _) => format!("{name} was evicted from {node}: {}", ended.message),
+        ("StartError", _) => {
+            format!("{name} on {node} could not be started: {}", start_error(&ended.message))
+        }
         ("DeadlineExceeded", _) => format!("{name} on {node} took longer than its deadline"),
         _ if ended.given_up => format!("{name} on {node} was ended ({})", ended.reason),
         (_, Some((reason, message))) => {
@@ -331,6 +334,15 @@ fn describe(pod: &OwnPod) -> Said {
     };
     let reason = if ended.reason.is_empty() { "Error" } else { &ended.reason };
     Said::new(reason, said)
+}
+
+/// Why a container did not start, with the fix where it is known: a pod's own program is ours, or the image's.
+fn start_error(message: &str) -> String {
+    match message.contains("exec: \"ronde\": executable file not found") {
+        true => "its image has no ronde on the PATH; without imageHasRonde (--image-has-ronde) it is brought"
+            .to_owned(),
+        false => message.to_owned(),
+    }
 }
 
 /// What the launcher said about a failure, which is in the pod's status since that holds its last output.

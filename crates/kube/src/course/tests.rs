@@ -353,6 +353,17 @@ fn the_pod_that_failed_first_is_the_one_that_is_told_of() {
 }
 
 #[test]
+fn an_image_without_what_it_was_said_to_have_is_told_of_with_the_fix() {
+    let mut case = Case::with(Set::Running);
+    case.pods[0]["status"] = ended(128, "StartError", 5);
+    let said = "failed to create containerd task: exec: \"ronde\": executable file not found in $PATH";
+    case.pods[0]["status"]["containerStatuses"][0]["state"]["terminated"]["message"] = json!(said);
+    case.now = at(6);
+    let decision = expect(&case, &["delete mnist-worker-0"], Phase::Failed, "StartError");
+    assert!(decision.status.message.ends_with("without imageHasRonde (--image-has-ronde) it is brought"));
+}
+
+#[test]
 fn the_chiefs_last_word_on_a_failure_is_told() {
     let mut case = Case::with(Set::Running);
     case.pods[0]["status"] = ended(5, "Error", 20);

@@ -1,7 +1,7 @@
 //! The pods: a chief, which runs the launcher and its own ranks, and workers, whose agents dial it.
 //!
 //! An init container from the manager's image brings our program and package into a folder of the pod, so that the user's
-//! image needs nothing of ours. Pods are gated until their set's claim is safe, and pinned to their node by affinity; the
+//! image needs nothing of ours; if it has them, that container can be left out, which saves a second or two. Pods are gated until their set's claim is safe, and pinned to their node by affinity; the
 //! scheduler still counts for itself. They ask for nothing that a restricted namespace forbids. Whatever is not said here
 //! comes from the user's template.
 
@@ -123,7 +123,7 @@ fn made_here(job: &Job, gang: &Gang, member: &Member, around: &Surroundings) -> 
                 "fsGroup": spec.run_as_group,
                 "seccompProfile": {"type": "RuntimeDefault"},
             },
-            "initContainers": [deliver(spec, around)],
+            "initContainers": spec.needs_delivery().then(|| [deliver(spec, around)]),
             "containers": [train(job, gang, member, around)],
             "volumes": volumes(job),
         },
@@ -197,7 +197,7 @@ fn train(job: &Job, gang: &Gang, member: &Member, around: &Surroundings) -> Valu
 
 fn command(job: &Job, gang: &Gang, member: &Member, around: &Surroundings) -> Vec<String> {
     let words = |words: &[&str]| words.iter().map(|word| (*word).to_owned()).collect::<Vec<String>>();
-    let program = format!("{HOME}/bin/ronde");
+    let program = if job.spec.needs_delivery() { format!("{HOME}/bin/ronde") } else { "ronde".to_owned() };
     let secret = format!("{SECRET}/{}", secret::KEY);
     let patience = job.spec.start_deadline_seconds.to_string();
     // Over ssh a pod has one rank, which stands for all that are started in it.
@@ -257,16 +257,21 @@ fn environment(spec: &RondeJobSpec) -> Vec<Value> {
         field("POD_NAMESPACE", "metadata.namespace"),
     ];
     let given = |name: &str| spec.env.iter().find(|one| one.name == name);
-    let path = match given("PYTHONPATH").and_then(|one| one.value.as_deref()) {
-        Some(theirs) => format!("{PACKAGE}:{theirs}"),
-        None => PACKAGE.to_owned(),
-    };
-    variables.push(json!({"name": "PYTHONPATH", "value": path}));
+    let brought = spec.needs_delivery();
+    if brought {
+        let path = match given("PYTHONPATH").and_then(|one| one.value.as_deref()) {
+            Some(theirs) => format!("{PACKAGE}:{theirs}"),
+            None => PACKAGE.to_owned(),
+        };
+        variables.push(json!({"name": "PYTHONPATH", "value": path}));
+    }
     if given("HOME").is_none() && spec.run_as_user != 0 {
         // The user often has no home in the image.
-        variables.push(json!({"name": "HOME", "value": format!("{HOME}/home")}));
+        let home = if brought { format!("{HOME}/home") } else { HOME.to_owned() };
+        variables.push(json!({"name": "HOME", "value": home}));
     }
-    variables.extend(spec.env.iter().filter(|one| one.name != "PYTHONPATH").map(|one| json!(one)));
+    let is_set = |name: &str| brought && name == "PYTHONPATH";
+    variables.extend(spec.env.iter().filter(|one| !is_set(&one.name)).map(|one| json!(one)));
     variables
 }
 

@@ -52,6 +52,9 @@ pub struct RondeJobSpec {
     /// The image that the ranks run in. It needs Python and the framework, nothing of Ronde.
     #[schemars(length(min = 1))]
     pub image: String,
+    /// Whether the image has Ronde in it: then none is brought into the pods, which start sooner. Files and ssh need it brought.
+    #[serde(default)]
+    pub image_has_ronde: bool,
     /// The program each rank runs, and its arguments.
     #[schemars(length(min = 1))]
     pub command: Vec<String>,
@@ -175,6 +178,7 @@ impl RondeJobSpec {
         RondeJobSpec {
             gpus,
             image: image.into(),
+            image_has_ronde: false,
             command,
             resource: default_resource(),
             product: None,
@@ -210,6 +214,11 @@ impl RondeJobSpec {
             template: None,
             unreadable: Vec::new(),
         }
+    }
+
+    /// Whether something has to be brought into the pods before they train.
+    pub(crate) fn needs_delivery(&self) -> bool {
+        !self.image_has_ronde || self.files.is_some() || self.ssh
     }
 }
 

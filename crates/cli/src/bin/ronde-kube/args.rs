@@ -218,6 +218,10 @@ pub(crate) struct PodArgs {
     #[arg(long, value_name = "POLICY")]
     pub(crate) image_pull_policy: Option<String>,
 
+    /// The image has Ronde in it: nothing is brought into the pods, which start sooner.
+    #[arg(long)]
+    pub(crate) image_has_ronde: bool,
+
     /// The service account of the pods.
     #[arg(long, value_name = "NAME")]
     pub(crate) service_account: Option<String>,

@@ -64,6 +64,7 @@ fn spec(
         files: shipment.map(|shipment| shipment.files(name)),
         ssh: args.ssh,
         shared_memory: pods.shared_memory,
+        image_has_ronde: pods.image_has_ronde,
         image_pull_secrets: pods.image_pull_secret,
         image_pull_policy: pods.image_pull_policy,
         service_account: pods.service_account,

@@ -67,6 +67,32 @@ fn a_job_on_one_node_needs_no_agents() {
 }
 
 #[test]
+fn nothing_is_brought_to_an_image_that_has_it_unless_files_or_ssh_need_it() {
+    let mut job = examples::job("mnist", 6);
+    job.spec.image_has_ronde = true;
+    job.spec.env =
+        serde_json::from_value(json!([{"name": "PYTHONPATH", "value": "/mine"}])).expect("variables");
+    let variable = |pod: &Value, name: &str| {
+        let all = pod["spec"]["containers"][0]["env"].as_array().expect("variables");
+        all.iter().filter(|one| one["name"] == name).map(|one| one["value"].clone()).collect::<Vec<_>>()
+    };
+    for pod in pods(&job) {
+        assert_eq!(pod["spec"].get("initContainers"), None);
+        assert!(words(&pod).starts_with("ronde "), "{}", words(&pod));
+        assert_eq!(variable(&pod, "PYTHONPATH"), [json!("/mine")]);
+        assert_eq!(variable(&pod, "HOME"), [json!("/ronde")]);
+    }
+    job.spec.files = Some(Files { config_map: "files".to_owned(), items: Vec::new() });
+    let with_files = pods(&job);
+    (job.spec.files, job.spec.ssh) = (None, true);
+    for pod in with_files.iter().chain(&pods(&job)) {
+        assert_eq!(pod["spec"]["initContainers"].as_array().map(Vec::len), Some(1));
+        assert!(words(pod).starts_with("/ronde/bin/ronde "), "{}", words(pod));
+        assert_eq!(variable(pod, "PYTHONPATH"), [json!("/ronde/lib/python3/site-packages:/mine")]);
+    }
+}
+
+#[test]
 fn pods_are_gated_pinned_owned_and_hold_their_share() {
     let mut job = examples::job("mnist", 6);
     job.spec.cpu_per_gpu = "4".parse().ok();
