@@ -233,7 +233,8 @@ fn finish(cluster: &Cluster, folder: &Folder, took: Duration) -> Result<(), Erro
 fn next(cluster: &Cluster, option: &str, took: Duration) -> String {
     let workers = count(cluster.machines.len() - 1, "worker");
     let (slots, hosts) = (cluster.slots(), cluster.hosts());
-    let example = "python /examples/tensorflow2_mnist.py";
+    // It needs no framework, so that it runs in whatever image the cluster has.
+    let example = "python /examples/digits.py";
     format!(
         "the cluster {} is up: a master and {workers}, in {}\n\
          \x20 JupyterLab    {}\n\
