@@ -117,6 +117,12 @@ def test_ronde_cluster_makes_grows_and_deletes_it(cluster: Cluster, cloud: Cloud
     assert_no_secret(made.stdout + "".join(file.read_text() for file in (cluster.folder / ".ronde").iterdir()))
     there = instances(cloud)
     assert command.run("ssh", "worker-2", "--", "hostname").stdout == "ronde-worker-2\n"
+    # All machines are there; without the roles they have no containers.
+    found = command.run("status")
+    assert found.returncode == 1, found.stdout + found.stderr
+    for name, container in [("master", "horovod_master"), ("worker-1", "horovod_worker"), ("worker-2", "horovod_worker")]:
+        assert re.search(rf"^ronde-{name} +\S+ +✓ +absent", found.stdout, re.MULTILINE), found.stdout
+        assert f"ronde-{name}: the container {container} is absent" in found.stdout
 
     grown = command.run("scale", "3")
     assert grown.returncode == 0, grown.stdout + grown.stderr
