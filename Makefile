@@ -67,7 +67,7 @@ test-kubernetes: $(WHEEL) $(call installed,test) ## run the tests on real Kubern
 
 test-openstack: $(WHEEL) $(call installed,openstack) ## run the reference cluster's tests on a real OpenStack, and its module with OpenTofu too (gets OpenStack once, ten minutes; root)
 	tools/system-packages ssh:openssh-client ip:iproute2 unshare:util-linux qemu-system-x86_64:qemu-system-x86 \
-		qemu-img:qemu-utils genisoimage:genisoimage
+		qemu-img:qemu-utils genisoimage:genisoimage chromium:chromium chromedriver:chromium-driver
 	TERRAFORM="$$(tools/openstack tofu)/tofu" target/env/openstack/bin/python -m pytest tests/openstack/test_terraform.py
 	target/env/openstack/bin/python -m pytest tests/openstack
 

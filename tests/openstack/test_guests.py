@@ -1,12 +1,13 @@
-"""The roles on real machines: two guests of QEMU with own kernels and disks take site.yml. Needs root; half an hour.
+"""The roles on real machines: two guests of QEMU with own kernels and disks become a cluster. Needs root; half an hour.
 
-The tests build on each other, in their order. The image has no framework, because these guests are slow; the users'
-line trains `digits.py`, which needs none.
+The tests build on each other, in their order: `ronde cluster up` comes first, `down` last. The image has no framework,
+because these guests are slow; the users' line trains `digits.py`, which needs none, and so does the notebook.
 """
 
 from __future__ import annotations
 
 import json
+import shlex
 import ssl
 import urllib.error
 import urllib.request
@@ -14,14 +15,18 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from command import Command
 from guests import Pair
 from images import archived
-from playbooks import play
+from page import PREFERENCES, browser, run_example
+from playbooks import ROOT, environment, play
 
 pytestmark = pytest.mark.slow
 
 USERS_LINE = "horovodrun -np 2 -H host1:1,host2:1 -p 12345 python /examples/digits.py"
 HEALTHY = "sudo docker exec {} /usr/lib/ronde/healthcheck"
+# docs/pictures/cluster-notebook.png is this one.
+PICTURE = ROOT / "target" / "test-logs" / "cluster-notebook.png"
 
 
 @pytest.fixture(scope="module")
@@ -36,19 +41,41 @@ def guests(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pair]:
 
 
 @pytest.fixture(scope="module")
-def inventory(guests: Pair) -> Path:
-    """Run the roles for the first time."""
-    inventory = guests.inventory(image=str(guests.folder / "image.tar"))
-    play("site.yml", inventory=inventory).assert_well()
-    return inventory
+def cluster(guests: Pair) -> Command:
+    """Make a cluster of the two."""
+    command = Command(guests.folder / "cluster")
+    command.env = environment(command.env)
+    command.patience = 3600
+    (wheel,) = (ROOT / "dist").glob("ronde-*.whl")
+    words = ["--inventory", guests.inventory(), "--image", guests.folder / "image.tar", "--wheel", wheel]
+    done = command.run("up", *map(str, words))
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "the cluster ronde is up: a master and 1 worker" in done.stdout
+    return command
 
 
-def test_a_second_run_changes_nothing(guests: Pair, inventory: Path) -> None:
-    again = play("site.yml", inventory=inventory).assert_well()
+@pytest.mark.usefixtures("cluster")
+def test_a_second_run_changes_nothing(guests: Pair) -> None:
+    again = play("site.yml", inventory=guests.inventory(), image=str(guests.folder / "image.tar")).assert_well()
     assert again.changed == {"localhost": 0, guests.master.name: 0, guests.worker.name: 0}
 
 
-@pytest.mark.usefixtures("inventory")
+def test_the_command_finds_all_of_it_well_and_trains_on_it(guests: Pair, cluster: Command) -> None:
+    done = cluster.run("status", "--json")
+    assert done.returncode == 0, done.stdout + done.stderr
+    found = json.loads(done.stdout)
+    address = f"https://127.0.0.1:{guests.jupyter_port}/lab"
+    assert found["jupyter"] == {"address": address, "answers": True, "reached": True}
+    assert cluster.run("jupyter").stdout.startswith(f"{address}\n")
+    assert cluster.run("jupyter", "--token").stdout == f"{token_of(guests)}\n"
+    assert cluster.run("ssh", "worker-1", "--", "hostname").stdout == "ronde-worker-1\n"
+    done = cluster.run("run", "--", "python", "/examples/digits.py")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "accuracy on 2 ranks" in done.stdout
+    assert cluster.run("run", "--", "sh", "-c", "exit 3").returncode == 3
+
+
+@pytest.mark.usefixtures("cluster")
 def test_what_the_master_writes_into_the_share_the_worker_reads_over_nfs(guests: Pair) -> None:
     # They are two machines: what one has outside the share, the other has not.
     guests.master.run("sudo touch /root-of-the-master")
@@ -64,23 +91,27 @@ def test_what_the_master_writes_into_the_share_the_worker_reads_over_nfs(guests:
     assert guests.master.run("sudo exportfs -s").split("(")[0].split() == ["/srv/ronde", "10.78.0.2"]
 
 
+def token_of(guests: Pair) -> str:
+    return guests.master.run("sudo docker exec horovod_master cat /run/ronde/jupyter-token.1000")
+
+
 def assert_trains(guests: Pair) -> None:
     done = guests.master.result(f"sudo docker exec horovod_master {USERS_LINE}", 600)
     assert done.returncode == 0, done.stdout + done.stderr
     assert "accuracy on 2 ranks" in done.stdout
 
 
-@pytest.mark.usefixtures("inventory")
+@pytest.mark.usefixtures("cluster")
 def test_the_users_line_trains_over_both(guests: Pair) -> None:
     assert_trains(guests)
 
 
-@pytest.mark.usefixtures("inventory")
+@pytest.mark.usefixtures("cluster")
 def test_jupyterlab_answers_with_the_token_and_refuses_without(guests: Pair) -> None:
     log = guests.master.run("sudo docker logs horovod_master 2>&1")
-    assert "JupyterLab: https://127.0.0.1:8888" in log
+    assert f"JupyterLab: https://127.0.0.1:{guests.jupyter_port}" in log
     assert "docker exec horovod_master cat /run/ronde/jupyter-token.1000" in log
-    token = guests.master.run("sudo docker exec horovod_master cat /run/ronde/jupyter-token.1000")
+    token = token_of(guests)
     assert token not in log
     # Outside the container only root reads it.
     assert guests.master.result("cat /etc/ronde/container/jupyter-token").returncode != 0
@@ -98,13 +129,26 @@ def test_jupyterlab_answers_with_the_token_and_refuses_without(guests: Pair) -> 
         asked("0" * 48)
 
 
-@pytest.mark.usefixtures("inventory")
+@pytest.mark.usefixtures("cluster")
+def test_a_notebook_trains_over_both_through_the_page(guests: Pair, tmp_path: Path) -> None:
+    for file, contents in PREFERENCES.items():
+        words = f"mkdir -p ~/.jupyter/$(dirname {file}); cat >~/.jupyter/{file}"
+        write = f"sudo docker exec --interactive horovod_master sh -c {shlex.quote(words)}"
+        guests.master.run(f"echo {shlex.quote(contents)} | {write}")
+    with browser(tmp_path, patience=600) as page:
+        page.open(f"https://127.0.0.1:{guests.jupyter_port}", token_of(guests), "examples/ronde.ipynb")
+        training = run_example(page)
+        page.wait_for_text(training, ".ronde-head", "✓ done · 2 ranks on 2 hosts")
+        page.take_picture(training, PICTURE)
+
+
+@pytest.mark.usefixtures("cluster")
 def test_the_key_of_the_authority_is_on_the_master_only(guests: Pair) -> None:
     assert guests.master.run("sudo find / -xdev -name host_authority") == "/etc/ronde/authority/host_authority"
     assert guests.worker.run("sudo find / -xdev -name '*_authority'") == ""
 
 
-@pytest.mark.usefixtures("inventory")
+@pytest.mark.usefixtures("cluster")
 @pytest.mark.parametrize("which", ["worker", "master"])
 def test_a_guest_that_boots_anew_comes_back_with_everything(guests: Pair, which: str) -> None:
     guest, container = (guests.master, "horovod_master") if which == "master" else (guests.worker, "horovod_worker")
@@ -114,8 +158,9 @@ def test_a_guest_that_boots_anew_comes_back_with_everything(guests: Pair, which:
     assert_trains(guests)
 
 
-def test_the_cluster_is_taken_off_and_the_share_stays(guests: Pair, inventory: Path) -> None:
-    play("remove.yml", inventory=inventory).assert_well()
+def test_the_cluster_is_taken_off_and_the_share_stays(guests: Pair, cluster: Command) -> None:
+    done = cluster.run("down", "--yes")
+    assert done.returncode == 0, done.stdout + done.stderr
     for guest in (guests.master, guests.worker):
         assert guest.run("sudo docker ps --all --quiet") == ""
         assert guest.result("findmnt /mnt/share").returncode == 1

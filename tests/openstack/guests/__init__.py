@@ -2,7 +2,7 @@
 
     with Pair(folder) as guests:
         guests.master.run("hostname")
-        play("site.yml", inventory=guests.inventory(image="..."))
+        play("site.yml", inventory=guests.inventory())
 
 The first is the master, with a volume for the share, the second a worker. As in a cloud both reach packages, through
 this machine; they reach each other over a cable of their own; and only the master can be reached from here, so that the
@@ -19,7 +19,6 @@ import socket
 import subprocess
 import time
 from pathlib import Path
-from typing import Any
 
 HERE = Path(__file__).resolve().parent
 NAMES = ("ronde-master", "ronde-worker-1")
@@ -172,7 +171,7 @@ class Pair:
         port = free_port()
         (self.folder / "ssh_config").write_text(SSH_CONFIG.format(port=port, folder=self.folder))
         with self._stack as stack:
-            self.master.start(base, {port: 22, self.jupyter_port: 8888})
+            self.master.start(base, {port: 22, self.jupyter_port: self.jupyter_port})
             stack.callback(self.master.close)
             self._await_cable()
             self.worker.start(base, {})
@@ -191,15 +190,15 @@ class Pair:
             assert time.monotonic() < end, (self.folder / f"{self.master.name}.qemu").read_text()
             time.sleep(0.05)
 
-    def inventory(self, **variables: Any) -> Path:
+    def inventory(self) -> Path:
         """Write the inventory of the two, in the format that Terraform writes."""
         everybody = {
             "cluster_name": "ronde",
             "ansible_user": "debian",
             "ansible_ssh_common_args": f"-F '{self.folder}/ssh_config'",
             "public_address": "127.0.0.1",
+            "jupyter_port": self.jupyter_port,
             "share_volume": VOLUME,
-            **variables,
         }
         hosts = [{guest.name: {"private_address": guest.address, "gpus": 0}} for guest in (self.master, self.worker)]
         described = {
