@@ -98,13 +98,15 @@ def _start(ground: Ground, tool: Tool, work: Work) -> Start:
     api.create(manager.jobs, manager.job(work))
     jobs.wait(f"{name} of {manager.name}", lambda seen: SUCCEEDED in seen.get(name, {}), DEADLINE, ground.check)
     workers = manager.trains(pods.seen(manager.job_label, name))
-    if len(workers) != work.nodes or not all("Running" in states for states in workers.values()):
+    if len(workers) != work.nodes:
         raise JobError(f"{manager.name}: {name} did not run on {work.nodes} nodes: {workers}")
+    succeeded = jobs.all()[name][SUCCEEDED]
     lines = chief_log(cluster, manager)
     start = Start(
-        running=max(states["Running"] for states in workers.values()) - begun,
+        # Where a job ends at once, a pod may be gone before its kubelet has said that it runs.
+        running=max(states.get("Running", succeeded) for states in workers.values()) - begun,
         first_allreduce=last_sum(lines, work.nodes * work.gpus) - clock,
-        succeeded=jobs.all()[name][SUCCEEDED] - begun,
+        succeeded=succeeded - begun,
     )
     clear(cluster, manager)
     return start
