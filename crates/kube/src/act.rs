@@ -11,6 +11,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use futures::stream::{self, StreamExt};
+use futures::{TryFutureExt, try_join};
 use k8s_openapi::api::core::v1::{ConfigMap, Pod, Secret, Service};
 use k8s_openapi::jiff::Timestamp;
 use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams, Preconditions};
@@ -31,6 +32,8 @@ const AT_ONCE: usize = 16;
 const PAUSES: [u64; 6] = [100, 300, 1000, 2000, 4000, 8000];
 /// How long a request may take to be answered.
 const ANSWER: Duration = Duration::from_secs(30);
+/// What is being done where a service cannot be made.
+const MAKE_SERVICE: &str = "create the job's service";
 /// How many objects are listed at a time.
 const PAGE: u32 = 500;
 /// How often to make what was there a moment ago and then was not.
@@ -106,7 +109,6 @@ impl Hands {
                 Err(error) => Outcome::of(Err(error)),
             },
             Some(Action::Support { gang, chief }) => Outcome::of(self.support(job, gang, chief).await),
-            Some(Action::WritePlan { gang }) => Outcome::of(self.write_plan(job, gang).await),
             Some(Action::Sweep) => Outcome::of(self.sweep(&job.name, &job.namespace, &job.root).await),
             _ => self.with_pods(job, actions).await,
         }
@@ -160,18 +162,30 @@ impl Hands {
         Err(Error::Passing { doing: doing.to_owned(), message: format!("{name} comes and goes") })
     }
 
+    /// Makes what pods need besides themselves, all of it at once: the scheduler is let at them only afterwards.
     async fn support(&self, job: &Job, gang: &Gang, chief: &str) -> Result<(), Error> {
-        let doing = "create the job's service";
-        self.make(job, doing, &job::service(job)).await?;
-        if gang.workers() > 0 {
-            let service = job::chief_service(job, gang, chief);
-            let found = self.make(job, doing, &service).await?;
-            if found.metadata.owner_references != service.metadata.owner_references {
-                // It belongs to a chief that is gone, and would go with it.
-                self.delete(&found).await?;
-                self.make(job, doing, &service).await?;
-            }
+        let service = job::service(job);
+        let made = self.make(job, MAKE_SERVICE, &service).map_ok(drop);
+        let chief = self.chief_service(job, gang, chief);
+        try_join!(made, chief, self.secret(job), self.write_plan(job, gang)).map(drop)
+    }
+
+    /// The service by which workers find their chief, if there are any.
+    async fn chief_service(&self, job: &Job, gang: &Gang, chief: &str) -> Result<(), Error> {
+        if gang.workers() == 0 {
+            return Ok(());
         }
+        let service = job::chief_service(job, gang, chief);
+        let found = self.make(job, MAKE_SERVICE, &service).await?;
+        if found.metadata.owner_references != service.metadata.owner_references {
+            // It belongs to a chief that is gone, and would go with it.
+            self.delete(&found).await?;
+            self.make(job, MAKE_SERVICE, &service).await?;
+        }
+        Ok(())
+    }
+
+    async fn secret(&self, job: &Job) -> Result<(), Error> {
         let unmade = |message: String| Error::Passing { doing: "make a secret".to_owned(), message };
         let digits = ronde_trust::Secret::random().map_err(|error| unmade(error.to_string()))?.to_hex();
         let keys = if job.spec.ssh { job::ssh_keys().map_err(unmade)? } else { Vec::new() };
@@ -243,7 +257,7 @@ impl Hands {
                 let (patch, params) = (Patch::Strategic(patch), PatchParams::default());
                 patiently(&doing, || pods.patch(pod, &params, &patch)).await.map(Some)
             }
-            Action::Support { .. } | Action::WritePlan { .. } | Action::List | Action::Sweep => Ok(None),
+            Action::Support { .. } | Action::List | Action::Sweep => Ok(None),
         }
     }
 

@@ -12,12 +12,13 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use futures::future::{FutureExt, LocalBoxFuture};
+use futures::future::{self, FutureExt, LocalBoxFuture};
 use futures::stream::{FuturesUnordered, StreamExt};
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
 use kube::api::{DynamicObject, Patch, PatchParams};
 use kube::{Api, CustomResourceExt};
 use serde_json::json;
+use tokio::sync::mpsc::{self, UnboundedReceiver};
 
 use super::figures::Figures;
 use super::jobs::{Jobs, Listed};
@@ -212,9 +213,11 @@ impl Rounds<'_> {
         may_claim: Result<(), String>,
     ) -> Turn {
         let job = &listed.job;
-        let say = async |status: &JobStatus| {
+        let (tell, told) = mpsc::unbounded_channel();
+        let last = &written;
+        let say = async move |status: &JobStatus| {
             let (before, is_due) = {
-                let Written { status, at } = &*written.borrow();
+                let Written { status, at } = &*last.borrow();
                 (status.clone(), at.elapsed() >= WORDS)
             };
             if before == *status || !is_due && !is_pressing(&before, status) {
@@ -224,16 +227,16 @@ impl Rounds<'_> {
             if status.phase == Phase::Placing && before.phase != Phase::Placing {
                 self.figures.waited(waited(job, &before, Timestamp::now()));
             }
-            written.replace(Written { status: status.clone(), at: Instant::now() });
-            if let Err(error) = events::tell(self.hands, job, &before, status).await {
-                self.warnings.say(&error.to_string());
-            }
+            last.replace(Written { status: status.clone(), at: Instant::now() });
+            let _ = tell.send((before, status.clone()));
             Ok(())
         };
         let may_claim = may_claim.as_ref().copied().map_err(String::as_str);
         let turned = turn(job, status, may_claim, self.hands, self.view, say);
+        // Nobody waits for events to be written but the end of the turn.
+        let turned = future::join(turned, self.tell(job, told));
         let mut turned = match tokio::time::timeout(LONGEST_TURN, turned).await {
-            Ok(turned) => turned,
+            Ok((turned, ())) => turned,
             Err(_) => {
                 let message = "the API server does not answer".to_owned();
                 let trouble = Error::Passing { doing: format!("bring job {} on", job.name), message };
@@ -245,6 +248,15 @@ impl Rounds<'_> {
             turned.wake = Some(turned.wake.map_or(WORDS, |wake| wake.min(WORDS)));
         }
         turned
+    }
+
+    /// Tells of changes of a job's status, one after the other, until there are no more.
+    async fn tell(&self, job: &Job, mut changes: UnboundedReceiver<(JobStatus, JobStatus)>) {
+        while let Some((before, now)) = changes.recv().await {
+            if let Err(error) = events::tell(self.hands, job, &before, &now).await {
+                self.warnings.say(&error.to_string());
+            }
+        }
     }
 
     /// The jobs that have GPUs or have ended, and in their order those that wait.

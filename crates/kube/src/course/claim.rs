@@ -145,8 +145,7 @@ pub(super) fn secure(seen: &Observed<'_>, current: &Current<'_>, gang: &Gang) ->
     }
     let chief = current.chief().map(|chief| chief.uid.clone()).unwrap_or_default();
     // Before any pod can run, so that its chief's name is there when it asks.
-    let mut actions =
-        vec![Action::Support { gang: gang.clone(), chief }, Action::WritePlan { gang: gang.clone() }];
+    let mut actions = vec![Action::Support { gang: gang.clone(), chief }];
     actions.extend(ungate(current));
     let said = Said::new("Placing", format!("{} GPUs are ours on {}", gang.gpus(), gang.nodes()));
     let status = told(seen, Phase::Placing, gang.attempt, said);

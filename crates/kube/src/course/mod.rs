@@ -55,12 +55,11 @@ pub(crate) struct Decision {
 /// One thing to do.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Action {
-    /// Make the services and the secret, if they are not there. The chief, to which one service belongs, has this uid.
+    /// Make the services and the secret, if they are not there, and write down what was planned. The chief, to which one
+    /// service belongs, has this uid.
     Support { gang: Gang, chief: String },
     /// Make one pod of a set, gated.
     CreatePod { gang: Gang, member: usize },
-    /// Write down what was planned.
-    WritePlan { gang: Gang },
     /// List our own pods anew, then decide again with `listed`.
     List,
     /// Let the scheduler at a pod.

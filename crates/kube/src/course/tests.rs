@@ -111,7 +111,6 @@ fn words(decision: &Decision) -> Vec<String> {
     let word = |action: &Action| match action {
         Action::Support { .. } => "support".to_owned(),
         Action::CreatePod { gang, member } => format!("create {}", gang.members[*member].pod),
-        Action::WritePlan { .. } => "write".to_owned(),
         Action::List => "list".to_owned(),
         Action::Ungate { pod, .. } => format!("ungate {pod}"),
         Action::DeletePod { pod, .. } => format!("delete {pod}"),
@@ -166,7 +165,7 @@ fn a_set_is_completed_listed_and_let_go() {
     case.pods.insert(0, chief);
     expect(&case, &["list"], Phase::Claimed, "Claimed");
     case.listed = true;
-    let all = ["support", "write", "ungate mnist-chief", "ungate mnist-worker-0"];
+    let all = ["support", "ungate mnist-chief", "ungate mnist-worker-0"];
     expect(&case, &all, Phase::Placing, "Placing");
     // Killed after the first was let go.
     case.pods[0] = pods(&case.job, Set::Placed)[0].clone();

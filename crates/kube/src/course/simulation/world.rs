@@ -204,7 +204,7 @@ impl World {
                 self.write(found);
                 return Ok(self.pods.get(pod).cloned());
             }
-            Action::Support { .. } | Action::WritePlan { .. } | Action::List | Action::Sweep => {}
+            Action::Support { .. } | Action::List | Action::Sweep => {}
         }
         Ok(None)
     }
