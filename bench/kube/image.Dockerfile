@@ -16,4 +16,6 @@ RUN useradd --uid 1000 --create-home mpiuser && mkdir -p /run/sshd && \
     >/home/mpiuser/.sshd_config
 COPY --from=manager /usr/local/bin/ronde /usr/local/bin/
 COPY --from=manager /usr/local/lib/python3/site-packages /usr/local/lib/python3.11/dist-packages
+# As pip does.
+RUN python3 -m compileall -q /usr/local/lib/python3.11/dist-packages
 COPY launch/first_mpi.py launch/first_ronde.py /bench/
