@@ -245,7 +245,9 @@ impl Hands {
             Action::DeletePod { pod, uid } => {
                 let doing = format!("delete pod {pod}");
                 let params = only(uid);
-                gone(patiently(&doing, || pods.delete(pod, &params)).await).map(|()| None)
+                // The answer says that it is about to go, so that nobody asks for it again.
+                let answer = patiently(&doing, || pods.delete(pod, &params)).await?;
+                Ok(answer.left())
             }
             Action::EndPod { pod, uid, why } => {
                 let doing = format!("end pod {pod}");
