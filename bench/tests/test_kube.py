@@ -135,7 +135,7 @@ def test_a_job_has_succeeded_when_its_manager_says_so() -> None:
 
 
 def test_more_requests_or_memory_than_the_aim_is_not_met() -> None:
-    requests = next(aim for aim in queue_aims(100, 500) if "requests a job, manager" in aim.section)
+    requests = next(aim for aim in queue_aims(100, 500) if "requests a job, everybody" in aim.section)
     assert [Row.judge(requests, 0, ours, 40).met for ours in (39, 41)] == [True, False]
     assert Row.judge(requests, 0, 39, 40).cells()[3:] == [
         "39.0", "MPI Operator", "40.0", "0.975x the requests", "at most 1x", "met",

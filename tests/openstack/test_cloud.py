@@ -120,7 +120,11 @@ def test_ronde_cluster_makes_grows_and_deletes_it(cluster: Cluster, cloud: Cloud
     # All machines are there; without the roles they have no containers.
     found = command.run("status")
     assert found.returncode == 1, found.stdout + found.stderr
-    for name, container in [("master", "horovod_master"), ("worker-1", "horovod_worker"), ("worker-2", "horovod_worker")]:
+    for name, container in [
+        ("master", "horovod_master"),
+        ("worker-1", "horovod_worker"),
+        ("worker-2", "horovod_worker"),
+    ]:
         assert re.search(rf"^ronde-{name} +\S+ +✓ +absent", found.stdout, re.MULTILINE), found.stdout
         assert f"ronde-{name}: the container {container} is absent" in found.stdout
 
