@@ -88,7 +88,7 @@ def test_an_image_that_has_ronde_trains_with_its_own_and_one_that_has_not_says_s
     await_nothing_left(cluster)
 
     run = ronde_kube(cluster, "run", *words, SHELL_IMAGE, "--", "python", "-c", own)
-    assert run.returncode == 1, run.stderr
+    assert run.returncode == 128, run.stderr
     assert "its image has no ronde on the PATH; without imageHasRonde (--image-has-ronde) it is brought" in run.stderr
     assert "6 GPUs free again" in run.stderr
     cluster.kubectl("delete", "configmap", "inside")
