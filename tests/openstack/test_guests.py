@@ -25,7 +25,7 @@ pytestmark = pytest.mark.slow
 
 USERS_LINE = "horovodrun -np 2 -H host1:1,host2:1 -p 12345 python /examples/digits.py"
 HEALTHY = "sudo docker exec {} /usr/lib/ronde/healthcheck"
-# docs/pictures/cluster-notebook.png is this one.
+# How the page looked when the training was done.
 PICTURE = ROOT / "target" / "test-logs" / "cluster-notebook.png"
 
 
