@@ -49,8 +49,11 @@ test-slurm: $(WHEEL) $(call installed,test) ## run jobs that a real srun starts,
 test-kills: $(WHEEL) $(call installed,test) ## kill processes of jobs on many hosts at random, KILLS times (root)
 	tools/test kills $(or $(KILLS),200)
 
+# What pages are looked at with.
+BROWSER := chromium:chromium chromedriver:chromium-driver
+
 test-jupyter: $(WHEEL) $(call installed,jupyter) ## run cells on ranks through the pages of a real JupyterLab, in headless Chromium
-	tools/system-packages chromium:chromium chromedriver:chromium-driver
+	tools/system-packages $(BROWSER)
 	target/env/jupyter/bin/python -m pytest tests/jupyter
 
 test-images: $(WHEEL) $(call installed,test) ## build the container images and run them under Docker daemons of their own (root)
@@ -67,7 +70,7 @@ test-kubernetes: $(WHEEL) $(call installed,test) ## run the tests on real Kubern
 
 test-openstack: $(WHEEL) $(call installed,openstack) ## run the reference cluster's tests on a real OpenStack, and its module with OpenTofu too (gets OpenStack once, ten minutes; root)
 	tools/system-packages ssh:openssh-client ip:iproute2 unshare:util-linux qemu-system-x86_64:qemu-system-x86 \
-		qemu-img:qemu-utils genisoimage:genisoimage chromium:chromium chromedriver:chromium-driver
+		qemu-img:qemu-utils genisoimage:genisoimage $(BROWSER)
 	TERRAFORM="$$(tools/openstack tofu)/tofu" target/env/openstack/bin/python -m pytest tests/openstack/test_terraform.py
 	target/env/openstack/bin/python -m pytest tests/openstack
 

@@ -45,7 +45,7 @@ def queue_aims(jobs: int, nodes: int) -> list[Aim]:
         Aim(f"{work}, until all have ended", size, RONDE, OPERATOR_UNBOUND, Measure.FASTER),
         Aim(f"{work}, until GPUs are free", size, RONDE, OPERATOR, Measure.FASTER),
         Aim(f"{work}, until GPUs are free", size, RONDE, OPERATOR_UNBOUND, Measure.FASTER),
-        Aim(f"{work}, requests a job, manager", size, RONDE, OPERATOR, Measure.REQUESTS),
+        Aim(f"{work}, requests a job, manager", size, RONDE, OPERATOR, Measure.REQUESTS, 1),
         Aim(f"{work}, requests a job, manager", size, RONDE, OPERATOR_UNBOUND, Measure.REQUESTS),
         Aim(f"{work}, requests a job, everybody", size, RONDE, OPERATOR, Measure.REQUESTS, 1),
         Aim(f"{work}, requests a job, everybody", size, RONDE, OPERATOR_UNBOUND, Measure.REQUESTS),

@@ -37,7 +37,6 @@ class Point:
         """Have the answer to this write not come."""
         path = f"/{self.objects}"
         faults.set(Fault(methods=(self.method,), path=path, skip=self.before, times=1, hold=True))
-        faults.forget()
 
 
 def points(faults: Faults) -> list[Point]:
@@ -64,37 +63,33 @@ def test_a_controller_that_is_killed_after_any_write_is_followed_by_another(
     kubeconfig = through(cluster, faults)
 
     def run(name: str, point: Point | None) -> str:
-        faults.forget()
         if point:
             point.hold(faults)
+        faults.forget()
         controller = laptop.start_controller(kubeconfig=kubeconfig)
         cluster.apply(ronde_job(name, 2, "true", policy="spread"))
 
         def has_ended() -> bool:
             return status(cluster, name).get("phase") == "Succeeded" and left(cluster) == {f"rondejobs/{name}"}
 
-        killed = kill_after_write(faults, controller, has_ended)
-        if killed:
+        what = kill_after_write(faults, controller, has_ended)
+        if what:
             controller = laptop.start_controller(kubeconfig=kubeconfig)
         try:
             await_job(cluster, name, "Succeeded")
             await_left(cluster, f"rondejobs/{name}")
             await_all_free(cluster)
         except ClusterError as error:
-            raise ClusterError(f"killed after {killed}: {error}\n{controller}") from None
+            raise ClusterError(f"killed after {what}: {error}\n{controller}") from None
         controller.kill()
-        return killed
+        cluster.kubectl("delete", "rondejob", name, "--wait=true")
+        return what
 
     assert run("undisturbed", None) == ""
-    written = points(faults)
-    cluster.kubectl("delete", "rondejob", "undisturbed", "--wait=true")
     killed = []
-    for number, point in enumerate(written, 1):
-        name = f"survivor-{number}"
-        if what := run(name, point):
+    for number, point in enumerate(points(faults), 1):
+        if what := run(f"survivor-{number}", point):
             killed.append((point, what))
-        faults.set()
-        cluster.kubectl("delete", "rondejob", name, "--wait=true")
     tell("controller", killed, capsys)
     assert_killed_at_all({"pods", "services", "secrets", "configmaps", "events", "rondejobs"}, killed)
 
@@ -118,13 +113,13 @@ def test_a_command_that_is_killed_after_any_write_leaves_no_gpu_behind_and_can_b
     for number, point in enumerate(written, 1):
         name = f"survivor-{number}"
         point.hold(faults)
+        faults.forget()
         command = start(name)
 
         def has_ended(command: Command = command) -> bool:
             return not command.running()
 
         what = kill_after_write(faults, command, has_ended)
-        faults.set()
         if not what:
             assert command.end() == 0, command
             remove_command_job(cluster, name)
@@ -159,11 +154,12 @@ def kill_after_write(faults: Faults, manager: Command, has_ended: Callable[[], b
         return held() or has_ended()
 
     found = wait_for(lambda: f"a write to be held, or the end: {manager}", look)
-    if not isinstance(found, Request):
-        return ""
-    manager.kill()
+    what = ""
+    if isinstance(found, Request):
+        manager.kill()
+        what = f"{found.method} {found.path.partition('?')[0]}"
     faults.set()
-    return f"{found.method} {found.path.partition('?')[0]}"
+    return what
 
 
 def tell(manager: str, killed: list[tuple[Point, str]], capsys: pytest.CaptureFixture[str]) -> None:

@@ -20,6 +20,12 @@ RONDE = Path(sys.executable).parent / "ronde"
 OTHERS = ("OS_", "TF_", "ANSIBLE_")
 
 
+def wheel() -> Path:
+    """Return the wheel that images are built with."""
+    (found,) = (HERE.parents[1] / "dist").glob("ronde-*.whl")
+    return found
+
+
 class Command:
     """A cluster folder, and `ronde cluster` in it."""
 

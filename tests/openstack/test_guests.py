@@ -15,7 +15,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from command import Command
+from command import Command, wheel
 from guests import Pair
 from images import archived
 from page import PREFERENCES, browser, run_example
@@ -46,8 +46,7 @@ def cluster(guests: Pair) -> Command:
     command = Command(guests.folder / "cluster")
     command.env = environment(command.env)
     command.patience = 3600
-    (wheel,) = (ROOT / "dist").glob("ronde-*.whl")
-    words = ["--inventory", guests.inventory(), "--image", guests.folder / "image.tar", "--wheel", wheel]
+    words = ["--inventory", guests.inventory(), "--image", guests.folder / "image.tar", "--wheel", wheel()]
     done = command.run("up", *map(str, words))
     assert done.returncode == 0, done.stdout + done.stderr
     assert "the cluster ronde is up: a master and 1 worker" in done.stdout

@@ -14,11 +14,11 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from command import Command
+from command import Command, wheel
 from containers import eventually
 from daemon import Daemon, environment
 from images import archived
-from playbooks import ROOT, Played, play
+from playbooks import Played, play
 from playbooks import environment as programs_environment
 
 MASTER = "horovod_master"
@@ -80,11 +80,6 @@ class LocalCluster:
         certificate = self.folder / "local" / MASTER / "tls.crt"
         done = subprocess.run([*enter, certificate], input=token, capture_output=True, text=True, check=False)
         return done.stdout.strip() or done.stderr
-
-
-def wheel() -> Path:
-    (found,) = (ROOT / "dist").glob("ronde-*.whl")
-    return found
 
 
 @pytest.fixture(scope="module")

@@ -214,10 +214,10 @@ impl Rounds<'_> {
     ) -> Turn {
         let job = &listed.job;
         let (tell, told) = mpsc::unbounded_channel();
-        let last = &written;
+        let written = &written;
         let say = async move |status: &JobStatus| {
             let (before, is_due) = {
-                let Written { status, at } = &*last.borrow();
+                let Written { status, at } = &*written.borrow();
                 (status.clone(), at.elapsed() >= WORDS)
             };
             if before == *status || !is_due && !is_pressing(&before, status) {
@@ -227,7 +227,7 @@ impl Rounds<'_> {
             if status.phase == Phase::Placing && before.phase != Phase::Placing {
                 self.figures.waited(waited(job, &before, Timestamp::now()));
             }
-            last.replace(Written { status: status.clone(), at: Instant::now() });
+            written.replace(Written { status: status.clone(), at: Instant::now() });
             let _ = tell.send((before, status.clone()));
             Ok(())
         };

@@ -64,6 +64,13 @@ fn ended(code: i32, reason: &str, second: i64) -> Value {
     json!({"phase": phase, "containerStatuses": [container(state)]})
 }
 
+/// The same with what it said last.
+fn ended_saying(code: i32, reason: &str, second: i64, said: &str) -> Value {
+    let mut status = ended(code, reason, second);
+    status["containerStatuses"][0]["state"]["terminated"]["message"] = json!(said);
+    status
+}
+
 struct Case {
     job: Job,
     status: JobStatus,
@@ -354,9 +361,8 @@ fn the_pod_that_failed_first_is_the_one_that_is_told_of() {
 #[test]
 fn an_image_without_what_it_was_said_to_have_is_told_of_with_the_fix() {
     let mut case = Case::with(Set::Running);
-    case.pods[0]["status"] = ended(128, "StartError", 5);
     let said = "failed to create containerd task: exec: \"ronde\": executable file not found in $PATH";
-    case.pods[0]["status"]["containerStatuses"][0]["state"]["terminated"]["message"] = json!(said);
+    case.pods[0]["status"] = ended_saying(128, "StartError", 5, said);
     case.now = at(6);
     let decision = expect(&case, &["delete mnist-worker-0"], Phase::Failed, "StartError");
     assert!(decision.status.message.ends_with("without imageHasRonde (--image-has-ronde) it is brought"));
@@ -365,9 +371,8 @@ fn an_image_without_what_it_was_said_to_have_is_told_of_with_the_fix() {
 #[test]
 fn the_chiefs_last_word_on_a_failure_is_told() {
     let mut case = Case::with(Set::Running);
-    case.pods[0]["status"] = ended(5, "Error", 20);
     let output = "[0] error: of a rank\nerror: rank 4 on mnist-worker-0 failed first: exit status 5\n  others stopped\n";
-    case.pods[0]["status"]["containerStatuses"][0]["state"]["terminated"]["message"] = json!(output);
+    case.pods[0]["status"] = ended_saying(5, "Error", 20, output);
     case.now = at(21);
     assert_eq!(
         case.decide().status.message,
@@ -393,9 +398,7 @@ fn a_pod_that_is_taken_away_ends_the_attempt_while_the_reason_is_known() {
     // The chief may have noticed before anybody else, and the worker have said something itself.
     let mut case = Case::with(Set::Running);
     case.pods[0]["status"] = ended(1, "Error", 20);
-    case.pods[1]["status"] = ended(143, "Error", 19);
-    case.pods[1]["status"]["containerStatuses"][0]["state"]["terminated"]["message"] =
-        json!("no launcher yet");
+    case.pods[1]["status"] = ended_saying(143, "Error", 19, "no launcher yet");
     assert_eq!(taken(case).decide().status.message, said);
 }
 

@@ -1,9 +1,9 @@
 //! The pods: a chief, which runs the launcher and its own ranks, and workers, whose agents dial it.
 //!
 //! An init container from the manager's image brings our program and package into a folder of the pod, so that the user's
-//! image needs nothing of ours; if it has them, that container can be left out, which saves a second or two. Pods are gated until their set's claim is safe, and pinned to their node by affinity; the
-//! scheduler still counts for itself. They ask for nothing that a restricted namespace forbids. Whatever is not said here
-//! comes from the user's template.
+//! image needs nothing of ours; it is left out where that image is said to have them. Pods are gated until their set's
+//! claim is safe, and pinned to their node by affinity; the scheduler still counts for itself. They ask for nothing that a
+//! restricted namespace forbids. Whatever is not said here comes from the user's template.
 
 use k8s_openapi::api::core::v1::{Pod, Toleration};
 use serde_json::{Value, json};
@@ -270,8 +270,8 @@ fn environment(spec: &RondeJobSpec) -> Vec<Value> {
         let home = if brought { format!("{HOME}/home") } else { HOME.to_owned() };
         variables.push(json!({"name": "HOME", "value": home}));
     }
-    let is_set = |name: &str| brought && name == "PYTHONPATH";
-    variables.extend(spec.env.iter().filter(|one| !is_set(&one.name)).map(|one| json!(one)));
+    let others = spec.env.iter().filter(|one| !brought || one.name != "PYTHONPATH");
+    variables.extend(others.map(|one| json!(one)));
     variables
 }
 
