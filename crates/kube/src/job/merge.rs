@@ -1,8 +1,8 @@
 //! Lays one object over another, as JSON.
 //!
 //! What is made here lies over the user's pod template: objects are merged key by key, lists of things that have names
-//! (containers, volumes, variables) thing by thing, other lists one after the other, and of two plain values the upper
-//! one counts.
+//! (containers, volumes, variables) thing by thing, other lists of things one after the other. Of two plain values, and of two
+//! lists of words such as a command, the upper one counts, also if it is empty.
 
 use serde_json::Value;
 
@@ -16,6 +16,9 @@ pub(crate) fn over(lower: Value, upper: Value) -> Value {
                 lower.insert(key, over(below, value));
             }
             Value::Object(lower)
+        }
+        (Value::Array(lower), Value::Array(upper)) if lower.iter().chain(&upper).all(Value::is_string) => {
+            Value::Array(upper)
         }
         (Value::Array(mut lower), Value::Array(upper)) => {
             for value in upper {
@@ -71,6 +74,14 @@ mod tests {
             "volumes": [{"name": "data", "emptyDir": {}}, {"name": "ronde", "emptyDir": {}}],
             "tolerations": [{"key": "a"}, {"key": "b"}],
         });
+        assert_eq!(over(lower, upper), expected);
+    }
+
+    #[test]
+    fn lists_of_words_are_not_mixed_and_lists_of_things_are() {
+        let lower = json!({"command": ["python", "a.py"], "args": ["-v"], "secrets": [{"name": "mine"}], "drop": ["NET_RAW"]});
+        let upper = json!({"command": ["ronde", "run"], "args": [], "secrets": []});
+        let expected = json!({"command": ["ronde", "run"], "args": [], "secrets": [{"name": "mine"}], "drop": ["NET_RAW"]});
         assert_eq!(over(lower, upper), expected);
     }
 

@@ -183,7 +183,10 @@ fn a_template_lies_under_what_is_made_here() {
         "metadata": {"labels": {"team": "x"}, "name": "theirs"},
         "spec": {
             "containers": [
-                {"name": "pytorch", "image": "other", "env": [{"name": "A", "value": "1"}], "lifecycle": {}},
+                {
+                    "name": "pytorch", "image": "other", "env": [{"name": "A", "value": "1"}], "lifecycle": {},
+                    "command": ["python", "other.py"], "args": ["--epochs", "3"],
+                },
                 {"name": "logger", "image": "log:1"},
             ],
             "schedulingGates": [{"name": "kueue.x-k8s.io/admission"}],
@@ -202,6 +205,8 @@ fn a_template_lies_under_what_is_made_here() {
         .collect();
     assert_eq!(names, ["train", "logger"]);
     assert_eq!(pod["spec"]["containers"][0]["image"], "train:1");
+    assert!(words(pod).starts_with("/ronde/bin/ronde run ") && words(pod).ends_with(" -- python train.py"));
+    assert_eq!(pod["spec"]["containers"][0]["args"], json!([]));
     assert_eq!(pod["spec"]["hostIPC"], true);
     assert_eq!(pod["spec"]["schedulingGates"].as_array().map(Vec::len), Some(2));
     job.spec.template = Some(json!({"spec": {"hostIPC": "yes"}}));
