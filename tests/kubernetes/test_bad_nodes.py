@@ -101,6 +101,19 @@ def test_a_stopped_kubelet_fails_the_job_with_the_reason(laptop: Laptop) -> None
     await_left(cluster, seconds=PATIENCE)
 
 
+def test_kubelets_that_are_started_anew_cost_no_job(laptop: Laptop) -> None:
+    command = laptop.start_run("upgraded", 6, "echo begun; sleep 45; echo done")
+    command.await_said("✓ started")
+    for name in ("node-1", "node-3"):
+        node = laptop.cluster.nodes[name]
+        node.kill_kubelet()
+        node.start_kubelet()
+        node.await_ready()
+    assert command.end(PATIENCE) == 0, command
+    # The chief's output came through one of them. All of it is shown, and once.
+    assert (command.output().count("begun"), command.output().count("done")) == (6, 6), command
+
+
 def test_a_deleted_node_is_left_out_of_the_next_attempt(laptop: Laptop) -> None:
     cluster = laptop.cluster
     # More than any other has, so it is taken.

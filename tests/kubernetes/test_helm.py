@@ -79,7 +79,7 @@ def test_every_option_is_where_it_belongs(cluster: Cluster) -> None:
         "tolerations[0].key": "system",
         "podLabels.team": "a",
         "podAnnotations.note": "b",
-        "priorityClassName": "",
+        "priorityClassName": "system-cluster-critical",
         "serviceAccount.name": "other",
         "clusterDomain": "example.internal",
         "holdAfterSeconds": "0",
@@ -102,7 +102,7 @@ def test_every_option_is_where_it_belongs(cluster: Cluster) -> None:
     assert pod["imagePullSecrets"] == [{"name": "mine"}]
     assert (pod["nodeSelector"], pod["tolerations"]) == ({"pool": "system"}, [{"key": "system"}])
     assert pod["serviceAccountName"] == "other"
-    assert "priorityClassName" not in pod
+    assert pod["priorityClassName"] == "system-cluster-critical"
     (container,) = pod["containers"]
     image = "registry.example/ronde:v7"
     assert (container["image"], container["imagePullPolicy"]) == (image, "Always")

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 from deployed import TRAINING_IMAGE
-from laptop import ronde_kube
+from laptop import prepare_for_controllers, ronde_kube
 from pods import await_nothing_left, await_only_pods, log, pod, shell_pod
 from testbed import SHELL_IMAGE, Cluster, wait_for
 
@@ -39,13 +39,17 @@ def test_a_container_that_does_not_end_keeps_no_gpu_and_takes_no_logs_along(clus
     template.write_text(
         "spec:\n"
         "  containers:\n"
+        # What runs in it is said on the command line.
         "  - name: train\n"
+        "    command: [echo]\n"
+        "    args: ['something else']\n"
         "  - name: logger\n"
         f"    image: {SHELL_IMAGE}\n"
         "    command: [sleep, '3600']\n"
     )
     ended = run(cluster, "beside", "echo trained", "--template", template)
     assert ended.returncode == 0, ended.stderr
+    assert ended.stdout.count("trained") == 6, ended.stdout
     assert "kubectl logs beside-chief (kept 1 h)" in ended.stderr
     await_only_pods(cluster, "beside-chief")
     wait_for("the pod to end", lambda: pod(cluster, "beside-chief")["status"]["phase"] == "Failed")
@@ -56,7 +60,37 @@ def test_a_container_that_does_not_end_keeps_no_gpu_and_takes_no_logs_along(clus
     # To another manager it has ended well, too.
     again = run(cluster, "beside", "echo trained", "--template", template)
     assert again.returncode == 0, again.stderr
+    assert "job beside has ended before; this is its output" in again.stderr
+    assert again.stdout.count("trained") == 6, again.stdout
     delete(cluster, "beside")
+
+
+def test_a_script_that_was_changed_is_another_job(cluster: Cluster, tmp_path: Path) -> None:
+    script = tmp_path / "train.sh"
+    script.write_text("echo first\n")
+    assert run(cluster, "edited", "sh train.sh", "--script", script).stdout.count("first") == 6
+    script.write_text("echo second\n")
+    refused = run(cluster, "edited", "sh train.sh", "--script", script)
+    assert refused.returncode == 1
+    assert "there is a job edited in default already, and it is not the same" in refused.stderr
+    assert "kubectl delete configmap edited" in refused.stderr
+    delete(cluster, "edited")
+    assert run(cluster, "edited", "sh train.sh", "--script", script).stdout.count("second") == 6
+    delete(cluster, "edited")
+
+
+def test_the_controller_in_a_namespace_of_others_leaves_it_as_it_was(cluster: Cluster) -> None:
+    cluster.kubectl("create", "namespace", "team")
+    place = ["--manager-namespace", "team"]
+    installed = ronde_kube(cluster, "install", *place)
+    assert installed.returncode == 0, installed.stderr
+    assert "namespace team, which was there, is left as it is" in installed.stderr
+    assert "pod-security" not in cluster.kubectl("get", "namespace", "team", "--output=yaml")
+    assert ronde_kube(cluster, "uninstall", *place).returncode == 0
+    assert cluster.kubectl("get", "namespace", "team", "--output=jsonpath={.status.phase}") == "Active"
+    cluster.kubectl("delete", "namespace", "team")
+    # The definition of jobs went along.
+    prepare_for_controllers(cluster)
 
 
 def test_output_stays_after_a_deadline(cluster: Cluster) -> None:

@@ -13,7 +13,6 @@ use std::time::{Duration, Instant};
 use futures::stream::{self, StreamExt};
 use futures::{TryFutureExt, try_join};
 use k8s_openapi::api::core::v1::{ConfigMap, Pod, Secret, Service};
-use k8s_openapi::jiff::Timestamp;
 use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams, Preconditions};
 use kube::core::NamespaceResourceScope;
 use kube::{Api, Client, Resource};
@@ -22,6 +21,7 @@ use serde::de::DeserializeOwned;
 use serde_json::json;
 
 use crate::Error;
+use crate::clock::Clock;
 use crate::cluster::OwnPods;
 use crate::course::Action;
 use crate::job::{self, Gang, Job, Root, RootKind, Surroundings, names};
@@ -75,6 +75,7 @@ impl<K> Placed for K where
 #[derive(Clone)]
 pub(crate) struct Hands {
     pub(crate) client: Client,
+    pub(crate) clock: Clock,
     around: Surroundings,
     /// Jobs that were refused something, by uid, and until when they are let rest.
     resting: Arc<Mutex<HashMap<String, Instant>>>,
@@ -83,8 +84,8 @@ pub(crate) struct Hands {
 }
 
 impl Hands {
-    pub(crate) fn new(client: Client, around: Surroundings) -> Hands {
-        Hands { client, around, resting: Arc::default(), listing: Arc::default() }
+    pub(crate) fn new(client: Client, clock: Clock, around: Surroundings) -> Hands {
+        Hands { client, clock, around, resting: Arc::default(), listing: Arc::default() }
     }
 
     /// How long this job is still let rest.
@@ -236,7 +237,7 @@ impl Hands {
             Action::Ungate { pod, uid } => {
                 let doing = format!("let the scheduler at pod {pod}");
                 let patch = json!({
-                    "metadata": {"uid": uid, "annotations": {(names::PLACED): Timestamp::now().to_string()}},
+                    "metadata": {"uid": uid, "annotations": {(names::PLACED): self.clock.now().to_string()}},
                     "spec": {"schedulingGates": [{"$patch": "delete", "name": names::GATE}]},
                 });
                 let (patch, params) = (Patch::Strategic(patch), PatchParams::default());
@@ -379,7 +380,15 @@ where
 {
     let mut params = which.limit(PAGE);
     loop {
-        let page = patiently(doing, || api.list(&params)).await?;
+        let page = match patiently(doing, || api.list(&params)).await {
+            Err(Error::Gone { doing }) if params.continue_token.is_some() => {
+                return Err(Error::Passing {
+                    doing,
+                    message: "the list was too old for its next page".to_owned(),
+                });
+            }
+            answer => answer?,
+        };
         take(&page.items);
         match page.metadata.continue_.filter(|more| !more.is_empty()) {
             Some(more) => params = params.continue_token(&more),

@@ -1,4 +1,4 @@
-//! The way to the cluster: from a kubeconfig, or from inside. What is answered on it is counted.
+//! The way to the cluster: from a kubeconfig, or from inside. What is answered on it is counted, and tells the time.
 
 use std::collections::BTreeMap;
 use std::env;
@@ -7,12 +7,14 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use http::Response;
+use k8s_openapi::jiff::Timestamp;
 use kube::client::{ClientBuilder, DynBody};
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use kube::{Client, Config};
 use tower::util::MapResponseLayer;
 
 use crate::Error;
+use crate::clock::Clock;
 use crate::error::chain;
 
 /// How long the cluster may take to answer at all.
@@ -34,6 +36,8 @@ pub struct Connection {
     pub(crate) namespace: String,
     pub(crate) url: String,
     pub(crate) answers: Arc<Answers>,
+    /// What time it is there.
+    pub(crate) clock: Clock,
 }
 
 /// How many answers the API server has given, by their status codes.
@@ -70,8 +74,11 @@ pub async fn connect(which: &Which) -> Result<Connection, Error> {
     let url = config.cluster_url.to_string();
     let answers = Arc::new(Answers::default());
     let counter = Arc::clone(&answers);
+    let clock = Clock::default();
+    let listener = clock.clone();
     let counting = MapResponseLayer::new(move |response: Response<Box<DynBody>>| {
         counter.count(response.status().as_u16());
+        listener.hear(response.headers(), Timestamp::now());
         response
     });
     let client = ClientBuilder::try_from(config)
@@ -86,11 +93,11 @@ pub async fn connect(which: &Which) -> Result<Connection, Error> {
         }
     };
     match answer {
-        Ok(_) => Ok(Connection { client, namespace, url, answers }),
+        Ok(_) => Ok(Connection { client, namespace, url, answers, clock }),
         Err(error) => Err(match Error::met("ask for the cluster's version", error) {
             Error::Passing { message, .. } => Error::Unreachable { url, problem: message },
             // A server that answers, if only to say no.
-            Error::Forbidden { .. } => return Ok(Connection { client, namespace, url, answers }),
+            Error::Forbidden { .. } => return Ok(Connection { client, namespace, url, answers, clock }),
             other => other,
         }),
     }

@@ -1,59 +1,122 @@
 //! The chief's output, line by line, as it comes.
+//!
+//! A connection that breaks, ends early or has been silent for long is opened again, for as long as the container runs.
+//! Lines are asked for with their times, by which those that were shown are known: the log may have been rotated meanwhile.
 
 use std::io::Write;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use futures::AsyncBufReadExt;
+use futures::{AsyncBufRead, AsyncBufReadExt};
 use k8s_openapi::api::core::v1::Pod;
+use k8s_openapi::jiff::Timestamp;
 use kube::Api;
 use kube::api::LogParams;
+use tokio::sync::watch;
 
 use crate::Error;
 use crate::job::names;
 
-/// Copies a pod's output to ours until it ends. A connection that breaks is opened again, and what was shown is skipped.
-pub(crate) async fn follow(pods: Api<Pod>, pod: String) {
-    let params = LogParams { container: Some(names::TRAIN.to_owned()), follow: true, ..LogParams::default() };
-    let mut shown: u64 = 0;
-    for _ in 0..60 {
-        let mut stream = match pods.log_stream(&pod, &params).await {
-            Ok(stream) => stream,
-            Err(error) => {
-                let error = Error::met("show the training's output", error);
-                if let Error::Forbidden { .. } = error {
-                    // The training goes on without being watched.
-                    let _ = writeln!(std::io::stderr(), "warning: {error}");
+/// How long to wait before the output is asked for again.
+const PAUSE: Duration = Duration::from_millis(500);
+/// How long nothing may come. A connection that was cut off, as by a laptop that slept, says nothing either.
+const SILENCE: Duration = Duration::from_secs(300);
+/// How long output may not be had before that is said.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// Copies a pod's output to ours until the container has ended, which `ended` tells, and all of it was shown.
+pub(crate) async fn follow(pods: Api<Pod>, pod: String, mut ended: watch::Receiver<bool>) {
+    let mut shown = Shown::default();
+    let mut failing: Option<Instant> = None;
+    let mut is_told = false;
+    loop {
+        // Looked at before: what ends while it is read may have said more.
+        let has_ended = *ended.borrow_and_update();
+        let params = LogParams {
+            container: Some(names::TRAIN.to_owned()),
+            follow: true,
+            timestamps: true,
+            since_time: shown.last,
+            ..LogParams::default()
+        };
+        match pods.log_stream(&pod, &params).await {
+            Ok(stream) => {
+                failing = None;
+                if !copy(stream, &mut shown, has_ended, &mut std::io::stdout()).await {
                     return;
                 }
-                // Not there yet, or not any more.
-                tokio::time::sleep(Duration::from_millis(500)).await;
-                continue;
             }
-        };
-        let mut skip = shown;
-        let mut line = Vec::new();
-        loop {
-            line.clear();
-            match stream.read_until(b'\n', &mut line).await {
-                Ok(0) => return,
-                Ok(length) => {
-                    let length = length as u64;
-                    if skip >= length {
-                        skip -= length;
-                        continue;
-                    }
-                    let fresh = &line[usize::try_from(skip).unwrap_or(0)..];
-                    skip = 0;
-                    shown += fresh.len() as u64;
-                    let mut out = std::io::stdout();
-                    if out.write_all(fresh).and_then(|()| out.flush()).is_err() {
-                        return;
-                    }
+            Err(error) => {
+                let error = Error::met("show the training's output", error);
+                let since = *failing.get_or_insert_with(Instant::now);
+                let is_refused = matches!(error, Error::Forbidden { .. });
+                if !is_told && (is_refused || since.elapsed() >= PATIENCE) {
+                    // The training goes on without being watched.
+                    let _ = writeln!(std::io::stderr(), "warning: {error}");
+                    is_told = true;
                 }
-                Err(_) => break,
+                if is_refused {
+                    return;
+                }
             }
         }
+        if has_ended {
+            return;
+        }
+        tokio::select! {
+            _ = ended.wait_for(|ended| *ended) => {}
+            () = tokio::time::sleep(PAUSE) => {}
+        }
     }
+}
+
+/// What was shown: the time of the last line, and how many lines have that time.
+#[derive(Clone, Copy, Debug, Default)]
+struct Shown {
+    last: Option<Timestamp>,
+    count: u64,
+}
+
+/// Copies lines that were not shown before, until the stream ends, breaks or is silent; false if nobody reads them. A line
+/// that has no end is shown if there can be no more of it.
+async fn copy(
+    mut stream: impl AsyncBufRead + Unpin,
+    shown: &mut Shown,
+    has_ended: bool,
+    out: &mut impl Write,
+) -> bool {
+    let before = *shown;
+    // How many lines of that time have come again.
+    let mut again = 0;
+    let mut line = Vec::new();
+    loop {
+        line.clear();
+        match tokio::time::timeout(SILENCE, stream.read_until(b'\n', &mut line)).await {
+            Ok(Ok(length)) if length > 0 && (has_ended || line.ends_with(b"\n")) => {}
+            _ => return true,
+        }
+        let (at, text) = split(&line);
+        if let Some(at) = at {
+            again += u64::from(Some(at) == before.last);
+            let is_old = before.last.is_some_and(|last| at < last || at == last && again <= before.count);
+            if is_old {
+                continue;
+            }
+            shown.count = if shown.last == Some(at) { shown.count + 1 } else { 1 };
+            shown.last = Some(at);
+        }
+        if out.write_all(text).and_then(|()| out.flush()).is_err() {
+            return false;
+        }
+    }
+}
+
+/// A line's time and the line itself; all of it where there is no time.
+fn split(line: &[u8]) -> (Option<Timestamp>, &[u8]) {
+    let at = line.iter().position(|byte| *byte == b' ').and_then(|space| {
+        let time = str::from_utf8(&line[..space]).ok()?.parse().ok()?;
+        Some((time, &line[space + 1..]))
+    });
+    at.map_or((None, line), |(time, text)| (Some(time), text))
 }
 
 /// The last lines of a pod's output, if they can be had.
@@ -65,4 +128,52 @@ pub(crate) async fn tail(pods: &Api<Pod>, pod: &str, lines: i64) -> Vec<String> 
     };
     let text = pods.logs(pod, &params).await.unwrap_or_default();
     text.lines().map(str::to_owned).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What is shown of streams that follow each other.
+    async fn shown(streams: &[&str]) -> String {
+        let (mut shown, mut out) = (Shown::default(), Vec::new());
+        for stream in streams {
+            let stream = futures::io::Cursor::new(stream.as_bytes());
+            assert!(copy(stream, &mut shown, false, &mut out).await);
+        }
+        String::from_utf8(out).expect("text")
+    }
+
+    #[tokio::test]
+    async fn a_line_is_shown_once_however_often_it_comes() {
+        let first = "2026-01-01T00:00:01.5Z a\n2026-01-01T00:00:02.5Z b\n2026-01-01T00:00:02.5Z c\n";
+        let again = "2026-01-01T00:00:02.5Z b\n2026-01-01T00:00:02.5Z c\n2026-01-01T00:00:02.5Z d\n2026-01-01T00:00:03Z e\n";
+        assert_eq!(shown(&[first, again]).await, "a\nb\nc\nd\ne\n");
+        assert_eq!(shown(&[first, again, again]).await, "a\nb\nc\nd\ne\n");
+    }
+
+    #[tokio::test]
+    async fn half_a_line_waits_for_its_other_half() {
+        let (mut shown, mut out) = (Shown::default(), Vec::new());
+        let half = futures::io::Cursor::new(b"2026-01-01T00:00:01Z a\n2026-01-01T00:00:02Z epo");
+        assert!(copy(half, &mut shown, false, &mut out).await);
+        assert_eq!(out, b"a\n");
+        let whole = futures::io::Cursor::new(b"2026-01-01T00:00:01Z a\n2026-01-01T00:00:02Z epoch 1");
+        assert!(copy(whole, &mut shown, true, &mut out).await);
+        assert_eq!(out, b"a\nepoch 1");
+    }
+
+    #[tokio::test]
+    async fn what_a_rotated_log_has_lost_is_not_waited_for() {
+        let first = "2026-01-01T00:00:01Z a\n2026-01-01T00:00:02Z b\n";
+        assert_eq!(shown(&[first, "2026-01-01T00:00:09Z z\n"]).await, "a\nb\nz\n");
+    }
+
+    #[tokio::test]
+    async fn lines_without_a_time_and_empty_ones_are_shown() {
+        assert_eq!(
+            shown(&["2026-01-01T00:00:01Z \n2026-01-01T00:00:02Z  two\nodd\n"]).await,
+            "\n two\nodd\n"
+        );
+    }
 }

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use k8s_openapi::api::core::v1::{ConfigMap, Pod, Secret, Service};
 use kube::api::{ApiResource, DeleteParams, DynamicObject, GroupVersionKind, ListParams, Patch, PatchParams};
-use kube::{Api, Client, CustomResourceExt, Resource};
+use kube::{Api, Client, CustomResourceExt, Resource, ResourceExt};
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
@@ -34,6 +34,10 @@ pub async fn install(
 ) -> Result<(), Error> {
     for object in objects {
         let (api, name, called) = place(&connection.client, object);
+        if is_of_others(&api, &name, object).await? {
+            said(&format!("{called}, which was there, is left as it is"));
+            continue;
+        }
         let (patch, params) = (Patch::Apply(object.clone()), PatchParams::apply(FIELD_MANAGER).force());
         patiently(&format!("apply {called}"), || api.patch(&name, &params, &patch)).await?;
         said(&called);
@@ -163,6 +167,9 @@ fn some(names: &BTreeSet<String>) -> String {
 
 async fn delete(client: &Client, object: &Value, said: &mut impl FnMut(&str)) -> Result<(), Error> {
     let (api, name, called) = place(client, object);
+    if is_of_others(&api, &name, object).await? {
+        return Ok(());
+    }
     let params = DeleteParams::background();
     match patiently(&format!("delete {called}"), || api.delete(&name, &params)).await {
         Ok(_) => said(&called),
@@ -170,6 +177,19 @@ async fn delete(client: &Client, object: &Value, said: &mut impl FnMut(&str)) ->
         Err(error) => return Err(error),
     }
     Ok(())
+}
+
+/// Whether it is a namespace that was not made here: others may have things in it.
+async fn is_of_others(api: &Api<DynamicObject>, name: &str, object: &Value) -> Result<bool, Error> {
+    if object["kind"] != "Namespace" {
+        return Ok(false);
+    }
+    let found = patiently(&format!("look for namespace {name}"), || api.get_opt(name)).await?;
+    let is_ours = |found: &DynamicObject| {
+        let label = |(key, value): (&str, &str)| found.labels().get(key).is_some_and(|known| known == value);
+        selector().split_once('=').is_some_and(label)
+    };
+    Ok(found.is_some_and(|found| !is_ours(&found)))
 }
 
 /// An object's namespace and name.

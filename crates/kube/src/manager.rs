@@ -47,7 +47,8 @@ pub(crate) async fn turn(
     let mut setback: Option<(Action, Error)> = None;
     let mut promised = Promised { view, key: None };
     for _ in 0..DECISIONS {
-        let decision = look(job, &status, may_claim, view, listed, setback.as_ref());
+        let now = hands.clock.now();
+        let decision = look(job, &status, may_claim, view, listed, setback.as_ref(), now);
         // Before anything is waited for, so that whoever plans next knows of it.
         promised.renew(job, &decision.actions);
         let (actions, wake) = (decision.actions, decision.wake);
@@ -109,9 +110,10 @@ fn look(
     view: &View,
     listed: bool,
     setback: Option<&(Action, Error)>,
+    now: Timestamp,
 ) -> Decision {
     let ledger = view.ledger();
-    let seen = Observed { job, status, ledger: &ledger, listed, turn, now: Timestamp::now() };
+    let seen = Observed { job, status, ledger: &ledger, listed, turn, now };
     match setback {
         None => decide(&seen),
         Some((action, error)) => answer(&seen, action, &meaning(error)),

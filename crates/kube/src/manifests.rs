@@ -74,7 +74,6 @@ fn deployment(metadata: &Value, image: &str, cluster_domain: &str) -> Value {
                 "metadata": {"labels": labels},
                 "spec": {
                     "serviceAccountName": NAME,
-                    "priorityClassName": "system-cluster-critical",
                     "securityContext": {"runAsNonRoot": true, "runAsUser": 65532, "seccompProfile": {"type": "RuntimeDefault"}},
                     "containers": [{
                         "name": "manager",

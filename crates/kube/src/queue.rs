@@ -5,13 +5,15 @@
 //! by the same name wait for each other, and only for one that could start if GPUs became free: neither for one that is
 //! suspended or pauses, nor for one that asks for more than there is.
 //!
-//! Planning takes time, so when several could not be placed those behind them are not tried until something has changed.
+//! Planning takes time, so when several could not be placed, of those behind them only such are tried as are easier to
+//! place: who asks for as much as one that found too few, of the same nodes, would find too few as well.
 
 use std::collections::HashMap;
+use std::sync::Arc;
 
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
 
-/// How many that wait for one kind of GPUs may find too few before the others are not tried.
+/// How many that wait for one kind of GPUs may find too few before it is looked whether another attempt is worth it.
 const REFUSED: usize = 16;
 
 /// A job that waits.
@@ -21,6 +23,10 @@ pub(crate) struct Waiting {
     pub(crate) called: String,
     /// What its GPUs are counted by.
     pub(crate) resource: String,
+    /// The fewest that it can do with.
+    pub(crate) gpus: u32,
+    /// What else it asks of nodes, the same for all that ask the same.
+    pub(crate) needs: Arc<str>,
     pub(crate) priority: i32,
     pub(crate) created: Timestamp,
     /// Since when it waits: a job may have run before, or may have been suspended.
@@ -53,6 +59,8 @@ struct Line {
     /// The first of them, if it has waited so long that nobody overtakes it.
     held: Option<String>,
     refused: usize,
+    /// By what they need, the fewest GPUs that could not be found.
+    fewest: HashMap<Arc<str>, u32>,
 }
 
 impl Queue {
@@ -68,7 +76,9 @@ impl Queue {
             Some(Line { held: Some(head), .. }) => {
                 Err(format!("waits behind {head}, which has waited long enough"))
             }
-            Some(line) if line.refused >= REFUSED => Err("waits behind jobs that came before it".to_owned()),
+            Some(line) if line.refused >= REFUSED && line.has_refused(job) => {
+                Err("waits behind jobs that came before it".to_owned())
+            }
             _ => Ok(()),
         }
     }
@@ -83,6 +93,15 @@ impl Queue {
             line.held = Some(job.called.clone());
         }
         line.refused += 1;
+        let fewest = line.fewest.entry(Arc::clone(&job.needs)).or_insert(job.gpus);
+        *fewest = job.gpus.min(*fewest);
+    }
+}
+
+impl Line {
+    /// Whether one that asks for no more than this job has found too few.
+    fn has_refused(&self, job: &Waiting) -> bool {
+        self.fewest.get(&job.needs).is_some_and(|fewest| *fewest <= job.gpus)
     }
 }
 
@@ -96,6 +115,8 @@ mod tests {
             uid: name.to_owned(),
             called: name.to_owned(),
             resource: "nvidia.com/gpu".to_owned(),
+            gpus: 8,
+            needs: "".into(),
             priority,
             created,
             since: created,
@@ -174,9 +195,14 @@ mod tests {
     }
 
     #[test]
-    fn when_several_have_found_too_few_the_others_are_not_tried() {
-        let jobs: Vec<Waiting> = (0..40).map(|index| job(&format!("job-{index:02}"), 0, index)).collect();
-        let may = order(jobs, 50).into_iter().filter(|(_, may)| *may).count();
-        assert_eq!(may, REFUSED);
+    fn when_several_have_found_too_few_only_those_that_are_easier_to_place_are_tried() {
+        let mut jobs: Vec<Waiting> = (0..40).map(|index| job(&format!("job-{index:02}"), 0, index)).collect();
+        jobs.push(Waiting { gpus: 1, ..job("small", 0, 41) });
+        jobs.push(Waiting { gpus: 2, ..job("larger than the small one", 0, 42) });
+        jobs.push(Waiting { needs: "another product".into(), ..job("elsewhere", 0, 43) });
+        let turns = order(jobs, 50);
+        let (first, rest) = turns.split_at(40);
+        assert_eq!(first.iter().filter(|(_, may)| *may).count(), REFUSED);
+        assert_eq!(rest, all(&[("small", true), ("larger than the small one", false), ("elsewhere", true)]));
     }
 }

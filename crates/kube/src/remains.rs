@@ -32,7 +32,7 @@ struct Remains {
 /// Deletes what is left of jobs whose time is over, in all namespaces or in this one. Whoever comes next will try again
 /// what did not work.
 pub(crate) async fn clear_away(hands: &Hands, view: &View, namespace: Option<&str>) {
-    let over = expired(&view.ledger(), Timestamp::now());
+    let over = expired(&view.ledger(), hands.clock.now());
     for one in over.into_iter().filter(|one| namespace.is_none_or(|namespace| namespace == one.namespace)) {
         if hands.rest(&one.root.uid).is_some() {
             continue;

@@ -13,6 +13,7 @@ use k8s_openapi::jiff::Timestamp;
 use kube::Api;
 use kube::api::PostParams;
 use tokio::signal::unix::{Signal, SignalKind, signal};
+use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
 use crate::act::{Hands, in_namespace, patiently};
@@ -36,6 +37,8 @@ const FAREWELL: Duration = Duration::from_secs(15);
 const READY: Duration = Duration::from_secs(60);
 /// How long another's object may have a name that the job needs: one of an earlier job goes within a moment.
 const NAME_PATIENCE: Duration = Duration::from_secs(60);
+/// How long the cluster may have fewer GPUs than are asked for, once it had enough: nodes and their plug-ins start anew.
+const CAPACITY_PATIENCE: Duration = Duration::from_secs(300);
 
 /// What `ronde kube run` was asked for.
 #[derive(Clone, Debug)]
@@ -68,7 +71,7 @@ pub async fn run(order: Order) -> Result<u8, Error> {
         number = signals.next() => return Ok(told_by(number)),
     };
     let (connection, hands, view) = opened;
-    for line in crate::error::remarks(&view.ledger()) {
+    for line in crate::error::remarks(&view.ledger()).into_iter().chain(off(&hands)) {
         say(order.quiet, &format!("note: {line}"));
     }
     let (job, is_new) = {
@@ -98,6 +101,9 @@ pub async fn run(order: Order) -> Result<u8, Error> {
         following: None,
         trouble: String::new(),
         blocked: None,
+        hoped: false,
+        short: None,
+        is_new,
         order,
     };
     let status = match session.send_files(&mut signals).await {
@@ -107,10 +113,15 @@ pub async fn run(order: Order) -> Result<u8, Error> {
         Err(error) if !is_new => return Err(error),
         Err(error) => Err(error),
     };
-    if let Err(error) = &status
-        && !matches!(error, Error::Gone { .. })
-    {
-        session.abandon().await;
+    match &status {
+        // Nothing is there any more, or there are logs to keep.
+        Err(Error::Gone { .. }) => {}
+        Err(Error::Never(_)) if session.status.failures > 0 => {}
+        Err(Error::Unauthorized { .. }) => {
+            say(false, &format!("note: job {} goes on; the same command shows it again", session.job.name));
+        }
+        Err(_) => session.abandon().await,
+        Ok(_) => {}
     }
     status
 }
@@ -118,7 +129,7 @@ pub async fn run(order: Order) -> Result<u8, Error> {
 /// Connects, and learns what there is.
 async fn open(order: &Order) -> Result<(Connection, Hands, View), Error> {
     let connection = connect(&order.which).await?;
-    let hands = Hands::new(connection.client.clone(), order.around.clone());
+    let hands = Hands::new(connection.client.clone(), connection.clock.clone(), order.around.clone());
     let mut view = View::open(&connection.client);
     match tokio::time::timeout(READY, view.ready()).await {
         Ok(ready) => ready?,
@@ -140,12 +151,25 @@ struct Session {
     status: JobStatus,
     progress: Progress,
     started: Instant,
-    /// The chief whose output is shown, and the task that does.
-    following: Option<(String, JoinHandle<()>)>,
+    /// The chief whose output is shown.
+    following: Option<Following>,
     /// What was said last of requests that did not work.
     trouble: String,
     /// Since when a name that the job needs has been another's.
     blocked: Option<Instant>,
+    /// Whether the cluster has had enough GPUs, if perhaps not free ones.
+    hoped: bool,
+    /// Since when it has too few.
+    short: Option<Instant>,
+    /// Whether this command made the job.
+    is_new: bool,
+}
+
+/// A pod whose output is shown, and the task that does.
+struct Following {
+    pod: String,
+    ended: watch::Sender<bool>,
+    task: JoinHandle<()>,
 }
 
 impl Session {
@@ -154,12 +178,17 @@ impl Session {
         let Some(shipment) = &self.order.shipment else { return Ok(None) };
         let map = shipment.config_map(&self.job);
         tokio::select! {
-            sent = self.hands.make(&self.job, "send the files", &map) => sent.map(|_| None),
+            sent = self.hands.make(&self.job, "send the files", &map) => match sent? {
+                // They may have been changed since the job was made.
+                sent if sent.binary_data == map.binary_data && sent.data == map.data => Ok(None),
+                _ => Err(Error::NameTaken { name: self.job.name.clone(), namespace: self.job.namespace.clone() }),
+            },
             number = signals.next() => self.interrupted(number, signals).await.map(Some),
         }
     }
 
     async fn manage(&mut self, signals: &mut Signals) -> Result<u8, Error> {
+        let mut is_first = !self.is_new;
         loop {
             self.view.check()?;
             let turned = tokio::select! {
@@ -171,10 +200,16 @@ impl Session {
             if let Some(error) = self.hopeless() {
                 return Err(error);
             }
+            if std::mem::take(&mut is_first) && self.status.phase.is_final() {
+                self.say_old();
+            }
             self.show();
             match turned.trouble {
                 None if self.status.phase.is_final() => return self.end(signals).await,
-                None => self.trouble.clear(),
+                None => match self.view.outage() {
+                    Some(outage) => self.say_trouble(&outage),
+                    None => self.trouble.clear(),
+                },
                 Some(error) if error.is_passing() => self.say_trouble(&error),
                 // The training has ended; that something is left behind does not change how.
                 Some(error) if self.status.phase.is_final() => {
@@ -197,9 +232,22 @@ impl Session {
     fn hopeless(&mut self) -> Option<Error> {
         let is_blocked = self.status.reason == "NameTaken";
         self.blocked = self.blocked.filter(|_| is_blocked).or_else(|| is_blocked.then(Instant::now));
-        let is_never = matches!(self.status.reason.as_str(), "NeverEnough" | "Invalid") && !self.order.wait;
         let is_taken = self.blocked.is_some_and(|since| since.elapsed() > NAME_PATIENCE);
-        (is_never || is_taken).then(|| Error::Never(self.status.message.clone()))
+        let is_short = self.status.reason == "NeverEnough";
+        self.short = self.short.filter(|_| is_short).or_else(|| is_short.then(Instant::now));
+        self.hoped |= !is_short;
+        let lasts = self.short.is_some_and(|since| !self.hoped || since.elapsed() > CAPACITY_PATIENCE);
+        let is_never = self.status.reason == "Invalid" || lasts;
+        (is_never && !self.order.wait || is_taken).then(|| Error::Never(self.status.message.clone()))
+    }
+
+    /// Says that the job is not run again.
+    fn say_old(&self) {
+        let Job { name, namespace, .. } = &self.job;
+        let line = format!(
+            "job {name} has ended before; this is its output. To run it again: kubectl delete configmap {name} -n {namespace}"
+        );
+        say(self.order.quiet, &line);
     }
 
     /// Says what does not work at the moment, once.
@@ -221,11 +269,16 @@ impl Session {
         let chief = pods
             .iter()
             .find(|pod| pod.is_chief && pod.attempt == self.status.attempt && pod.started.is_some());
-        if let Some(chief) = chief
-            && self.following.as_ref().is_none_or(|(name, _)| *name != chief.name)
+        let Some(chief) = chief else { return };
+        if self.following.as_ref().is_none_or(|following| following.pod != chief.name) {
+            let (ended, is_over) = watch::channel(false);
+            let task = tokio::spawn(follow::follow(self.pods.clone(), chief.name.clone(), is_over));
+            self.following = Some(Following { pod: chief.name.clone(), ended, task });
+        }
+        if let Some(following) =
+            self.following.as_ref().filter(|_| chief.ended.is_some() || chief.is_finished())
         {
-            let task = tokio::spawn(follow::follow(self.pods.clone(), chief.name.clone()));
-            self.following = Some((chief.name.clone(), task));
+            following.ended.send_replace(true);
         }
     }
 
@@ -233,7 +286,8 @@ impl Session {
     async fn end(&mut self, signals: &mut Signals) -> Result<u8, Error> {
         let following = self.following.take();
         let free = async {
-            if let Some((_, task)) = following {
+            if let Some(Following { ended, task, .. }) = following {
+                ended.send_replace(true);
                 let _ = tokio::time::timeout(FAREWELL, task).await;
             }
             self.free().await
@@ -320,7 +374,7 @@ impl Session {
     fn is_held(&self) -> bool {
         let ledger = self.view.ledger();
         let pods = ledger.pods_of(&self.job.root.uid);
-        pods.iter().any(|pod| pod.bound && !pod.is_finished() && ledger.is_ready(&pod.pinned))
+        pods.iter().any(|pod| pod.bound && !pod.is_finished() && !ledger.is_lost(&pod.pinned))
     }
 
     /// Ctrl-C deletes the job; another one leaves at once, and the pods end by themselves.
@@ -362,6 +416,14 @@ impl Session {
     }
 }
 
+/// That the clock here is not the cluster's, if it is far off.
+fn off(hands: &Hands) -> Option<String> {
+    let behind = hands.clock.behind().as_secs();
+    let word = if behind > 0 { "behind" } else { "ahead of" };
+    let line = || format!("the clock here is {} s {word} the cluster's, whose time counts", behind.abs());
+    (behind != 0).then(line)
+}
+
 /// The status to exit with after a signal.
 fn told_by(number: i32) -> u8 {
     u8::try_from(128 + number).unwrap_or(130)
@@ -379,7 +441,7 @@ async fn root(order: &Order, namespace: &str, hands: &Hands) -> Result<(Job, boo
         spec: order.spec.clone(),
     };
     if let Some((name, uid)) = &order.own_pod {
-        return Ok((job(RootKind::Pod, name, uid, Timestamp::now()), true));
+        return Ok((job(RootKind::Pod, name, uid, hands.clock.now()), true));
     }
     let maps: Api<ConfigMap> = Api::namespaced(hands.client.clone(), namespace);
     let text = serde_json::to_string_pretty(&order.spec).unwrap_or_default();
@@ -413,7 +475,7 @@ async fn root(order: &Order, namespace: &str, hands: &Hands) -> Result<(Job, boo
         }
         Err(error) => return Err(error),
     };
-    let created = found.metadata.creation_timestamp.map_or_else(Timestamp::now, |time| time.0);
+    let created = found.metadata.creation_timestamp.map_or_else(|| hands.clock.now(), |time| time.0);
     Ok((job(RootKind::ConfigMap, &order.name, &found.metadata.uid.unwrap_or_default(), created), is_new))
 }
 

@@ -21,6 +21,10 @@ const PAUSE: Duration = Duration::from_secs(1);
 const CATCH_UP: Duration = Duration::from_millis(500);
 /// How long a right may be missing in the middle of things: a server that has just started does not know all of them yet.
 const PATIENCE: Duration = Duration::from_secs(5);
+/// How long it may not know us.
+const LOGIN_PATIENCE: Duration = Duration::from_secs(30);
+/// How long a watch may fail for other reasons before that is worth telling.
+const OUTAGE: Duration = Duration::from_secs(30);
 
 /// The cluster as it is now, nearly.
 pub(crate) struct View {
@@ -61,13 +65,20 @@ struct Watched {
 }
 
 impl Progress {
-    /// A right that a watch has lacked for this long.
-    fn forbidden(&self, patience: Duration) -> Option<Error> {
-        let failures = [&self.nodes, &self.pods].into_iter().filter_map(|one| one.failed.as_ref());
-        let lasting = failures.filter(|(since, _)| since.elapsed() >= patience);
-        lasting.map(|(_, error)| error.as_ref()).find_map(|error| match error {
-            Error::Forbidden { doing, message } => {
+    /// What watches fail for, and for how long they have.
+    fn failures(&self) -> impl Iterator<Item = (Duration, &Error)> {
+        let failed = [&self.nodes, &self.pods].into_iter().filter_map(|one| one.failed.as_ref());
+        failed.map(|(since, error)| (since.elapsed(), error.as_ref()))
+    }
+
+    /// A right that a watch has lacked for so long, or that we have been strangers for so long.
+    fn refused(&self, right: Duration, login: Duration) -> Option<Error> {
+        self.failures().find_map(|(lasts, error)| match error {
+            Error::Forbidden { doing, message } if lasts >= right => {
                 Some(Error::Forbidden { doing: doing.clone(), message: message.clone() })
+            }
+            Error::Unauthorized { message } if lasts >= login => {
+                Some(Error::Unauthorized { message: message.clone() })
             }
             _ => None,
         })
@@ -105,7 +116,7 @@ impl View {
                 return Ok(());
             }
             // A right that is missing stays missing; anything else may pass.
-            if let Some(error) = progress.forbidden(Duration::ZERO) {
+            if let Some(error) = progress.refused(Duration::ZERO, Duration::ZERO) {
                 return Err(error);
             }
             if self.changes.0.changed().await.is_err() {
@@ -115,9 +126,17 @@ impl View {
         }
     }
 
-    /// Whether the ledger is kept true; not for want of a right that is there to list but not to watch.
+    /// Whether the ledger is kept true; not for want of a right that is there to list but not to watch, or of a login.
     pub(crate) fn check(&self) -> Result<(), Error> {
-        self.changes.0.borrow().forbidden(PATIENCE).map_or(Ok(()), Err)
+        self.changes.0.borrow().refused(PATIENCE, LOGIN_PATIENCE).map_or(Ok(()), Err)
+    }
+
+    /// Why the ledger has not been kept true for a while, if it has not.
+    pub(crate) fn outage(&self) -> Option<Error> {
+        let progress = self.changes.0.borrow();
+        let (_, error) = progress.failures().find(|(lasts, _)| *lasts >= OUTAGE)?;
+        let doing = "learn how the job gets on".to_owned();
+        Some(Error::Passing { doing, message: format!("{error}, for more than {} s now", OUTAGE.as_secs()) })
     }
 
     /// The ledger, for a moment.

@@ -279,9 +279,9 @@ impl Ledger {
         self.pods.values().filter_map(|entry| entry.own.as_deref())
     }
 
-    /// Whether a node is there and its kubelet is heard of.
-    pub(crate) fn is_ready(&self, node: &str) -> bool {
-        self.nodes.get(node).is_some_and(|node| node.ready)
+    /// Whether a node is gone, or its kubelet is not heard of any more.
+    pub(crate) fn is_lost(&self, node: &str) -> bool {
+        self.nodes.get(node).is_none_or(|node| node.silent)
     }
 
     /// How many nodes there are, and how many devices of a resource on all of them.
@@ -434,12 +434,13 @@ struct Held {
 
 impl Held {
     fn take(&mut self, resource: &str, count: u32, called: &str, since: Timestamp) {
-        *self.devices.entry(resource.to_owned()).or_default() += count;
+        let taken = self.devices.entry(resource.to_owned()).or_default();
+        *taken = taken.saturating_add(count);
         let since = u64::try_from(since.as_second()).unwrap_or(0);
         let known = self.holders.iter_mut().find(|one| one.name == called && one.resource == resource);
         match known {
             Some(holder) => {
-                holder.gpus += count;
+                holder.gpus = holder.gpus.saturating_add(count);
                 holder.since = holder.since.min(since);
             }
             None => self.holders.push(Holder {

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::Node;
-use ronde_placement::{Effect, Taint};
+use ronde_placement::{Effect, MOST_GPUS_OF_A_NODE, Taint};
 
 use super::quantity;
 
@@ -23,8 +23,11 @@ pub(super) struct NodeEntry {
     pub(super) labels: Arc<BTreeMap<String, String>>,
     pub(super) taints: Vec<Taint>,
     pub(super) cordoned: bool,
+    /// Whether it is a place for new pods.
     pub(super) ready: bool,
-    /// Whole numbers by resource name.
+    /// Whether its kubelet is not heard of any more. One that says that it is not ready is: its pods run on.
+    pub(super) silent: bool,
+    /// Whole numbers by resource name; no amounts, of bytes for example, which some plug-ins offer.
     pub(super) devices: BTreeMap<String, u32>,
     pub(super) cpu_milli: u64,
     pub(super) memory: u64,
@@ -37,15 +40,14 @@ impl NodeEntry {
         let status = node.status.as_ref();
         let allocatable = status.and_then(|status| status.allocatable.as_ref());
         let amount = |name: &str| allocatable.and_then(|all| all.get(name));
-        let devices =
-            allocatable.into_iter().flatten().filter(|(name, _)| is_device(name)).map(|(name, amount)| {
-                (name.clone(), u32::try_from(quantity::whole(amount)).unwrap_or(u32::MAX))
-            });
-        let conditions = status.and_then(|status| status.conditions.as_ref());
-        let is_ready = conditions
-            .into_iter()
-            .flatten()
-            .any(|condition| condition.type_ == "Ready" && condition.status == "True");
+        let devices = allocatable.into_iter().flatten().filter(|(name, _)| is_device(name));
+        let devices = devices.filter_map(|(name, amount)| {
+            let count = u32::try_from(quantity::whole(amount)).ok();
+            count.filter(|count| *count <= MOST_GPUS_OF_A_NODE).map(|count| (name.clone(), count))
+        });
+        let conditions = status.and_then(|status| status.conditions.as_ref()).into_iter().flatten();
+        let readiness = conditions.into_iter().find(|condition| condition.type_ == "Ready");
+        let is = |word: &str| readiness.is_some_and(|condition| condition.status == word);
         let taints = spec.and_then(|spec| spec.taints.as_ref()).into_iter().flatten();
         NodeEntry {
             labels: Arc::new(node.metadata.labels.clone().unwrap_or_default()),
@@ -57,7 +59,8 @@ impl NodeEntry {
                 .collect(),
             cordoned: spec.and_then(|spec| spec.unschedulable).unwrap_or(false),
             // One that is about to be deleted is not a place for new pods.
-            ready: is_ready && node.metadata.deletion_timestamp.is_none(),
+            ready: is("True") && node.metadata.deletion_timestamp.is_none(),
+            silent: is("Unknown"),
             devices: devices.collect(),
             cpu_milli: amount("cpu").map_or(0, quantity::thousandths),
             memory: amount("memory").map_or(0, quantity::whole),

@@ -12,11 +12,12 @@ use k8s_openapi::jiff::Timestamp;
 use kube::api::DynamicObject;
 use kube::runtime::watcher::{self, Event, watcher};
 use kube::{Api, Client, CustomResourceExt};
+use ronde_placement::Request;
 use tokio::sync::Notify;
 
 use crate::Error;
 use crate::error::watching;
-use crate::job::{Job, JobStatus, RondeJob, Root, RootKind, read_spec, read_status};
+use crate::job::{Job, JobStatus, RondeJob, Root, RootKind, read_spec, read_status, request_now};
 
 /// How long to wait after a watch has failed.
 const PAUSE: Duration = Duration::from_secs(1);
@@ -26,6 +27,15 @@ const PAUSE: Duration = Duration::from_secs(1);
 pub(super) struct Listed {
     pub(super) job: Job,
     pub(super) status: JobStatus,
+    /// What it asks of nodes besides a number of GPUs; equal for jobs that ask the same.
+    pub(super) needs: Arc<str>,
+}
+
+impl Listed {
+    pub(super) fn new(job: Job, status: JobStatus) -> Listed {
+        let needs = Request { min: 0, max: 0, ..request_now(&job.spec) };
+        Listed { needs: format!("{needs:?}").into(), job, status }
+    }
 }
 
 /// The list, by uid.
@@ -123,7 +133,7 @@ fn read(object: DynamicObject) -> Option<(String, Arc<Listed>)> {
         generation: about.generation,
         spec: read_spec(&object.data["spec"]),
     };
-    Some((uid, Arc::new(Listed { job, status: read_status(&object.data["status"]) })))
+    Some((uid, Arc::new(Listed::new(job, read_status(&object.data["status"])))))
 }
 
 #[cfg(test)]

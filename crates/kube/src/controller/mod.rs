@@ -19,13 +19,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use k8s_openapi::jiff::SignedDuration;
-use kube::Client;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::task::JoinSet;
 
 use crate::Error;
 use crate::act::Hands;
-use crate::connect::{Which, connect};
+use crate::connect::{Connection, Which, connect};
 use crate::job::Surroundings;
 use crate::view::View;
 use figures::Figures;
@@ -69,7 +68,7 @@ pub async fn control(controller: Controller) -> Result<(), Error> {
                 Some(Ok(lost)) => lost,
                 _ => lease::lost("the lease is not renewed any more"),
             }),
-            ended = look_after(&controller, &connection.client, &figures) => ended,
+            ended = look_after(&controller, &connection, &figures) => ended,
         }
     };
     tokio::select! {
@@ -81,8 +80,13 @@ pub async fn control(controller: Controller) -> Result<(), Error> {
     Ok(())
 }
 
-async fn look_after(controller: &Controller, client: &Client, figures: &Figures) -> Result<(), Error> {
-    let hands = Hands::new(client.clone(), controller.around.clone());
+async fn look_after(
+    controller: &Controller,
+    connection: &Connection,
+    figures: &Figures,
+) -> Result<(), Error> {
+    let client = &connection.client;
+    let hands = Hands::new(client.clone(), connection.clock.clone(), controller.around.clone());
     let mut view = View::open(client);
     view.ready().await?;
     let (jobs, warnings) = (Jobs::default(), Warnings::default());

@@ -99,6 +99,9 @@ impl Rounds<'_> {
             if let Err(error) = self.view.check() {
                 return error;
             }
+            if let Some(outage) = self.view.outage() {
+                self.warnings.say(&outage.to_string());
+            }
             let wake = self.round(&mut memories, &mut under_way);
             if cleared.is_none_or(|cleared| cleared.elapsed() >= LOOK) {
                 cleared = Some(began);
@@ -106,7 +109,7 @@ impl Rounds<'_> {
             }
             if counted.is_none_or(|counted| counted.elapsed() >= COUNT) {
                 counted = Some(began);
-                self.figures.gpus(self.view.ledger().gpus(Timestamp::now()));
+                self.figures.gpus(self.view.ledger().gpus(self.hands.clock.now()));
             }
             let mut rest = std::pin::pin!(tokio::time::sleep(began.elapsed().max(REST)));
             let mut has_ended = false;
@@ -144,7 +147,7 @@ impl Rounds<'_> {
             }
         }
         self.figures.count(memories.values().map(|memory| memory.status.phase));
-        let now = Timestamp::now();
+        let now = self.hands.clock.now();
         let (active, waiting) = self.order(&all, memories, now);
         for uid in active {
             if let Some(listed) = by_uid.get(uid.as_str()) {
@@ -225,7 +228,7 @@ impl Rounds<'_> {
             }
             write(self.hands, job, status).await?;
             if status.phase == Phase::Placing && before.phase != Phase::Placing {
-                self.figures.waited(waited(job, &before, Timestamp::now()));
+                self.figures.waited(waited(job, &before, self.hands.clock.now()));
             }
             written.replace(Written { status: status.clone(), at: Instant::now() });
             let _ = tell.send((before, status.clone()));
@@ -268,7 +271,7 @@ impl Rounds<'_> {
     ) -> (Vec<String>, Vec<Waiting>) {
         let ledger = self.view.ledger();
         let (mut active, mut waiting) = (Vec::new(), Vec::new());
-        for Listed { job, .. } in all.iter().map(Arc::as_ref) {
+        for Listed { job, needs, .. } in all.iter().map(Arc::as_ref) {
             let uid = &job.root.uid;
             let Some(Memory { status, is_busy, .. }) = memories.get(uid) else { continue };
             let waits = matches!(status.phase, Phase::Pending | Phase::Suspended);
@@ -284,6 +287,8 @@ impl Rounds<'_> {
                 uid: uid.clone(),
                 called: format!("{}/{}", job.namespace, job.name),
                 resource: job.spec.resource.clone(),
+                gpus: job.spec.gpus.min(),
+                needs: Arc::clone(needs),
                 priority: job.spec.priority,
                 created: job.created,
                 since: status.waiting_since.as_ref().map_or(now, |time| time.0),
@@ -352,9 +357,18 @@ async fn write(hands: &Hands, job: &Job, status: &JobStatus) -> Result<(), Error
         Api::namespaced_with(hands.client.clone(), &job.namespace, &RondeJob::api_resource());
     // Fields that are not there any more must go, which a merge does only for those that say so.
     let mut body = json!(status);
-    for field in
-        ["notBefore", "waitingSince", "started", "finished", "exitCode", "failedPod", "avoid", "nodes"]
-    {
+    let optional = [
+        "notBefore",
+        "waitingSince",
+        "stuckSince",
+        "started",
+        "finished",
+        "exitCode",
+        "failedPod",
+        "avoid",
+        "nodes",
+    ];
+    for field in optional {
         if body.get(field).is_none() {
             body[field] = serde_json::Value::Null;
         }
@@ -364,7 +378,6 @@ async fn write(hands: &Hands, job: &Job, status: &JobStatus) -> Result<(), Error
     let params = PatchParams::default();
     match patiently("write the job's status", || jobs.patch_status(&job.name, &params, &patch)).await {
         Ok(_) | Err(Error::Gone { .. }) => Ok(()),
-        Err(Error::Passing { message, .. }) if message.contains("Precondition failed") => Ok(()),
         Err(error) => Err(error),
     }
 }
@@ -374,6 +387,7 @@ mod tests {
     use http::Method;
 
     use super::*;
+    use crate::clock::Clock;
     use crate::cluster::Ledger;
     use crate::fake::Fake;
     use crate::job::examples;
@@ -382,13 +396,13 @@ mod tests {
     async fn jobs_start_beside_each_other_on_gpus_of_their_own() {
         let fake = Fake::default();
         fake.refuse((Method::POST, "/events", 403, "Forbidden", "events are not kept here"));
-        let hands = Hands::new(fake.client(), examples::surroundings());
+        let hands = Hands::new(fake.client(), Clock::default(), examples::surroundings());
         let view = View::still(Ledger::of(&[examples::node("node-1", 5), examples::node("node-2", 2)], []));
         let (jobs, figures, warnings) = (Jobs::default(), Figures::default(), Warnings::default());
         for name in ["a", "b", "c", "d", "e"] {
             let job = examples::job(name, 2);
             let status = JobStatus::default();
-            jobs.note(job.root.uid.clone(), Arc::new(Listed { job, status }));
+            jobs.note(job.root.uid.clone(), Arc::new(Listed::new(job, status)));
         }
         let rounds = Rounds {
             jobs: &jobs,

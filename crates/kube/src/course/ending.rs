@@ -87,7 +87,7 @@ pub(super) fn ended(seen: &Observed<'_>, current: &Current<'_>) -> Option<Decisi
         return None;
     }
     if let Some(lost) =
-        current.pods.iter().find(|pod| pod.bound && !pod.is_finished() && !seen.ledger.is_ready(&pod.pinned))
+        current.pods.iter().find(|pod| pod.bound && !pod.is_finished() && seen.ledger.is_lost(&pod.pinned))
     {
         let said = format!("{}, where {} runs, does not answer any more", lost.pinned, lost.name);
         let failure = Failure::of(lost, Said::new("NodeLost", said)).blaming(Some(lost.pinned.clone()));

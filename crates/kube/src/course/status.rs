@@ -37,6 +37,7 @@ pub(super) fn told(seen: &Observed<'_>, phase: Phase, attempt: u32, said: Said) 
         Phase::Claimed => status.waiting_since,
         _ => None,
     };
+    status.stuck_since = None;
     if matches!(phase, Phase::Pending | Phase::Suspended) {
         status.nodes = String::new();
         status.gpus = seen.job.spec.gpus.to_string();

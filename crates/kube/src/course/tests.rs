@@ -261,10 +261,12 @@ fn gates_of_others_are_waited_for_without_end() {
 }
 
 #[test]
-fn an_image_that_cannot_be_pulled_is_told_at_once_and_final_after_a_while() {
+fn an_image_that_cannot_be_pulled_is_told_at_once_and_given_up_after_a_while() {
     let mut case = Case::with(Set::Bound);
+    let starting = json!({"phase": "Pending", "containerStatuses": [container(json!({"waiting": {"reason": "ContainerCreating"}}))]});
     let waiting = json!({"waiting": {"reason": "ErrImagePull", "message": "no such host"}});
-    case.pods[0]["status"] = json!({"phase": "Pending", "containerStatuses": [container(waiting)]});
+    let failing = json!({"phase": "Pending", "containerStatuses": [container(waiting)]});
+    case.pods[0]["status"] = failing.clone();
     let decision = expect(&case, &[], Phase::Scheduled, "ImagePullBackOff");
     assert!(decision.status.message.contains("no such host"), "{}", decision.status.message);
     // A deadline for starting that is shorter says the same.
@@ -272,10 +274,25 @@ fn an_image_that_cannot_be_pulled_is_told_at_once_and_final_after_a_while() {
     case.now = at(30);
     let decision = expect(&case, &BOTH_DELETED, Phase::Failed, "StartDeadline");
     assert!(decision.status.message.contains("no such host"), "{}", decision.status.message);
+    // What failed only once is no failure, however long after the pod got its place.
     case.job.spec.start_deadline_seconds = 600;
-    case.now = at(60);
-    case.job.spec.retries = 3;
+    case.now = at(100);
+    case.status = expect(&case, &[], Phase::Scheduled, "ImagePullBackOff").status;
+    assert_eq!(case.status.stuck_since, Some(Time(at(100))));
+    case.now = at(140);
+    case.pods[0]["status"] = starting;
+    case.status = expect(&case, &[], Phase::Scheduled, "Starting").status;
+    assert_eq!(case.status.stuck_since, None);
+    case.now = at(150);
+    case.pods[0]["status"] = failing;
+    case.status = expect(&case, &[], Phase::Scheduled, "ImagePullBackOff").status;
+    case.now = at(194);
+    expect(&case, &[], Phase::Scheduled, "ImagePullBackOff");
+    case.now = at(195);
     expect(&case, &BOTH_DELETED, Phase::Failed, "ImagePullBackOff");
+    // Another attempt may find it.
+    case.job.spec.retries = 3;
+    expect(&case, &BOTH_DELETED, Phase::Pending, "Retrying");
 }
 
 #[test]
@@ -432,8 +449,14 @@ fn another_attempt_is_made_if_the_job_allows_it() {
 fn a_lost_node_and_a_deleted_pod_end_the_attempt_at_once() {
     let mut case = Case::with(Set::Running);
     case.job.spec.retries = 1;
-    let conditions = case.nodes[0].status.as_mut().and_then(|status| status.conditions.as_mut());
-    conditions.expect("conditions")[0].status = "Unknown".to_owned();
+    let ready = |case: &mut Case, word: &str| {
+        let conditions = case.nodes[0].status.as_mut().and_then(|status| status.conditions.as_mut());
+        conditions.expect("conditions")[0].status = word.to_owned();
+    };
+    // A kubelet that has just started says so, while its pods run on.
+    ready(&mut case, "False");
+    expect(&case, &[], Phase::Running, "Running");
+    ready(&mut case, "Unknown");
     let decision = expect(&case, &BOTH_DELETED, Phase::Pending, "Retrying");
     assert_eq!(decision.status.avoid[0].node, "node-1");
     let mut case = Case::with(Set::Running);

@@ -11,7 +11,7 @@ use crate::job::{Gang, JobStatus, Phase};
 
 /// How long the scheduler may take to find a place for a pod that has been promised one.
 pub(super) const PLACE_PATIENCE: SignedDuration = SignedDuration::from_secs(10);
-/// How long an image may fail to come before that is final.
+/// How long an image may fail to come before the attempt has failed.
 const IMAGE_PATIENCE: SignedDuration = SignedDuration::from_secs(45);
 /// How long to wait after the first time that a pod got no place; twice as long each time after that.
 const FIRST_PAUSE: f64 = 0.5;
@@ -64,7 +64,9 @@ pub(super) fn watch(seen: &Observed<'_>, current: &Current<'_>, gang: &Gang) -> 
         return tell(Phase::Placing, Said::new("Placing", said), left(patience));
     }
     if let Some(pod) = current.pods.iter().find(|pod| !pod.is_finished() && pod.started.is_none()) {
-        if let Some(failure) = cannot_start(pod, waited) {
+        let stuck = stuck_since(seen, current);
+        let lasts = stuck.map_or(SignedDuration::ZERO, |since| seen.now.duration_since(since));
+        if let Some(failure) = current.pods.iter().find_map(|pod| cannot_start(pod, lasts)) {
             return ending::fail(seen, current, failure);
         }
         if waited >= start_limit {
@@ -82,11 +84,11 @@ pub(super) fn watch(seen: &Observed<'_>, current: &Current<'_>, gang: &Gang) -> 
                 Failure::of(pod, Said::new("StartDeadline", said)).blaming(Some(pod.pinned.clone())),
             );
         }
-        return tell(
-            Phase::Scheduled,
-            starting(current, pod),
-            left(wait_for_image(pod).unwrap_or(start_limit)),
-        );
+        let patience = stuck.map(|_| (IMAGE_PATIENCE - lasts).max(SignedDuration::from_millis(100)));
+        let wake = super::sooner(left(start_limit), patience);
+        let mut decision = tell(Phase::Scheduled, starting(current, pod), wake);
+        decision.status.stuck_since = stuck.map(Time);
+        return decision;
     }
     running(seen, current, gang, &tell)
 }
@@ -137,16 +139,20 @@ fn until(now: Timestamp) -> Timestamp {
     now.checked_add(AVOID).unwrap_or(now)
 }
 
-/// How long to wait for an image that does not come.
-fn wait_for_image(pod: &OwnPod) -> Option<SignedDuration> {
-    pod.waiting.as_ref().map(|_| IMAGE_PATIENCE)
+/// Since when some pod cannot start, without a break. What fails once, as a pull from a busy registry does, may go well the
+/// next time.
+fn stuck_since(seen: &Observed<'_>, current: &Current<'_>) -> Option<Timestamp> {
+    let is_stuck = current.pods.iter().any(|pod| pod.waiting.is_some());
+    is_stuck.then(|| seen.status.stuck_since.as_ref().map_or(seen.now, |since| since.0))
 }
 
-/// Why a pod will never start.
-fn cannot_start(pod: &OwnPod, waited: SignedDuration) -> Option<Failure> {
+/// Why a pod will not start, if it has been so for `stuck`.
+fn cannot_start(pod: &OwnPod, stuck: SignedDuration) -> Option<Failure> {
     let (reason, message) = pod.waiting.as_ref()?;
+    // Another attempt would meet the same image.
+    let is_for_good = matches!(reason.as_str(), "InvalidImageName" | "ErrImageNeverPull");
     let patience = match reason.as_str() {
-        "InvalidImageName" | "ErrImageNeverPull" => SignedDuration::ZERO,
+        _ if is_for_good => SignedDuration::ZERO,
         "ErrImagePull"
         | "ImagePullBackOff"
         | "CreateContainerConfigError"
@@ -156,15 +162,15 @@ fn cannot_start(pod: &OwnPod, waited: SignedDuration) -> Option<Failure> {
         | "RegistryUnavailable" => IMAGE_PATIENCE,
         _ => return None,
     };
-    if waited < patience || pod.phase == PodPhase::Running {
+    if stuck < patience || pod.phase == PodPhase::Running {
         return None;
     }
     let said = Said::new(
         common(reason),
         format!("{} on {} cannot start: {}", pod.name, pod.pinned, plainly(reason, message)),
     );
-    // Another attempt would meet the same image.
-    Some(Failure::of(pod, said).for_good())
+    let failure = Failure::of(pod, said);
+    Some(if is_for_good { failure.for_good() } else { failure })
 }
 
 /// What is going on while pods start.

@@ -310,6 +310,9 @@ pub struct JobStatus {
     /// Since when it waits for GPUs.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub waiting_since: Option<Time>,
+    /// Since when a pod that has its place cannot start.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub stuck_since: Option<Time>,
     /// When the training started.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub started: Option<Time>,

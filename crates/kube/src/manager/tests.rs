@@ -4,6 +4,7 @@ use http::Method;
 use serde_json::{Value, json};
 
 use super::*;
+use crate::clock::Clock;
 use crate::cluster::Ledger;
 use crate::fake::Fake;
 use crate::job::{Phase, examples};
@@ -24,7 +25,7 @@ impl Scene {
     /// A job of 6 GPUs on nodes with 5 and 2.
     fn new() -> Scene {
         let fake = Fake::default();
-        let hands = Hands::new(fake.client(), examples::surroundings());
+        let hands = Hands::new(fake.client(), Clock::default(), examples::surroundings());
         let view = View::still(Ledger::of(&[examples::node("node-1", 5), examples::node("node-3", 2)], []));
         Scene { fake, hands, view, job: examples::job("mnist", 6), status: JobStatus::default() }
     }
@@ -41,7 +42,7 @@ impl Scene {
         let here = self.fake.names("pods");
         self.view.ledger().keep_pods(|(_, name)| here.contains(name));
         self.status.not_before = None;
-        self.hands = Hands::new(self.fake.client(), examples::surroundings());
+        self.hands = Hands::new(self.fake.client(), Clock::default(), examples::surroundings());
     }
 }
 

@@ -16,7 +16,12 @@ pub(crate) fn install(args: &KubeInstallArgs) -> ExitCode {
     }
     finish(block_on(async {
         let connection = connect(&anywhere(&args.context)).await?;
-        ronde_kube::install(&connection, &objects, |what| say(&format!("  ✓ {what}"))).await
+        ronde_kube::install(&connection, &objects, |what| say(&format!("  ✓ {what}"))).await?;
+        let namespace = &args.manager_namespace;
+        say(&format!(
+            "whether it has started: kubectl rollout status deployment/ronde-manager -n {namespace}"
+        ));
+        Ok(())
     }))
 }
 

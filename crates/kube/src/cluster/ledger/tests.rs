@@ -1,5 +1,7 @@
 //! Clusters as manifests in, free GPUs out.
 
+use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use serde_json::{Value, json};
 
 use super::*;
@@ -47,8 +49,7 @@ fn ours(job: &str, claim: &[(&str, u32)], member: usize, created: &str, version:
     let claim = claim.iter().map(|(node, gpus)| ((*node).to_owned(), *gpus)).collect();
     let gang = Gang::new(&job.name, 0, &claim);
     let mut pod = pod(&job, &gang, &gang.members[member], &examples::surroundings()).expect("a pod");
-    pod.metadata.creation_timestamp =
-        Some(k8s_openapi::apimachinery::pkg::apis::meta::v1::Time(created.parse().expect("a time")));
+    pod.metadata.creation_timestamp = Some(Time(created.parse().expect("a time")));
     pod.metadata.resource_version = Some(version.to_string());
     pod.metadata.uid = Some(format!("{}-{member}", job.name));
     pod
@@ -184,7 +185,7 @@ fn what_was_missed_while_nobody_watched_is_made_up_for() {
     ledger.keep_pods(|(_, name)| name != "p");
     ledger.keep_nodes(|name| name == "a");
     assert_eq!(free(&ledger, Claims::All), [8]);
-    assert!(ledger.is_ready("a") && !ledger.is_ready("b"));
+    assert!(!ledger.is_lost("a") && ledger.is_lost("b"));
     ledger.note_pod(&stranger("p", Some("a"), 3, json!({})));
     ledger.note_pod(&stranger("p", Some("a"), 3, json!({"/status/phase": "Failed"})));
     assert_eq!(free(&ledger, Claims::All), [8]);
@@ -213,6 +214,37 @@ fn shared_and_uncounted_gpus_are_pointed_out() {
     let snapshot = ledger.free(now()).expect("a snapshot");
     assert_eq!(snapshot.nodes[2].gpus["nvidia.com/gpu"].replicas, 4);
     assert_eq!(ledger.size("nvidia.com/gpu"), (3, 24));
+}
+
+#[test]
+fn a_kubelet_that_says_it_is_not_ready_is_heard_of() {
+    let with = |status: &str, deleted: bool| {
+        let mut node = node("n", 8);
+        node.metadata.deletion_timestamp = deleted.then(|| Time(now()));
+        node.status.as_mut().and_then(|status| status.conditions.as_mut()).expect("conditions")[0].status =
+            status.to_owned();
+        let ledger = Ledger::of([&node], []);
+        let is_ready = ledger.free(now()).expect("a snapshot").nodes[0].ready;
+        (is_ready, ledger.is_lost("n"))
+    };
+    assert_eq!(with("True", false), (true, false));
+    assert_eq!(with("False", false), (false, false), "its kubelet starts again");
+    assert_eq!(with("True", true), (false, false), "it is being drained");
+    assert_eq!(with("Unknown", false), (false, true));
+    assert!(Ledger::default().is_lost("n"), "it was deleted");
+}
+
+#[test]
+fn resources_that_are_amounts_are_not_in_the_way() {
+    let mut node = node("n", 8);
+    let allocatable = node.status.as_mut().and_then(|status| status.allocatable.as_mut()).expect("resources");
+    allocatable.insert("sgx.intel.com/epc".to_owned(), Quantity("98041856".to_owned()));
+    let requests = json!({"nvidia.com/gpu": "1", "sgx.intel.com/epc": "9804185600000"});
+    let holds =
+        |name| stranger(name, Some("n"), 1, json!({"/spec/containers/0/resources/requests": requests}));
+    let ledger = Ledger::of([&node], [&holds("p"), &holds("q")]);
+    assert_eq!(free(&ledger, Claims::All), [6]);
+    assert_eq!(ledger.size("sgx.intel.com/epc"), (1, 0));
 }
 
 #[test]
