@@ -82,3 +82,22 @@ def test_the_api_server_is_started_anew_while_a_job_waits_starts_and_runs(laptop
     await_job(cluster, "runs", "Succeeded", seconds=120)
     assert waits.end(120) == 0, waits
     remove_job(cluster, "runs")
+
+
+def test_a_login_that_ends_ends_the_command_and_not_the_job(laptop: Laptop, faults: Faults) -> None:
+    def start() -> Command:
+        return laptop.start_run("outlives", 6, "sleep 60; echo trained", kubeconfig=faults.kubeconfig())
+
+    command = start()
+    command.await_said("✓ started")
+    faults.set(Fault(status=401))
+    # Connections are checked when they are made.
+    laptop.cluster.restart_api_server(away=1)
+    assert command.end(120) == 1, command
+    assert "error: the cluster does not accept who we are" in command.said()
+    assert "note: job outlives goes on; the same command shows it again" in command.said()
+    faults.set()
+    again = start()
+    assert again.end(180) == 0, again
+    assert "going on with job outlives" in again.said()
+    assert again.output().count("trained") == 6, again
