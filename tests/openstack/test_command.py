@@ -239,8 +239,8 @@ def test_terraform_stops_and_writes_its_state_if_the_command_is_killed(command: 
     assert "warning: the last run was cut short" in done.stderr
 
 
-def test_what_an_interrupted_run_has_lost_is_deleted_if_that_is_agreed_to(command: Command) -> None:
-    script = """
+# Finds a port that Terraform does not know of, and deletes it.
+LEFTOVERS = """
 import pathlib, sys
 lost = pathlib.Path("lost")
 if "--delete" in sys.argv:
@@ -249,22 +249,48 @@ elif lost.exists():
     print("port ronde-master (1)")
     sys.exit(1)
 """
-    (command.folder / "leftovers.py").write_text(script)
+
+
+def leave_a_port(command: Command) -> Path:
+    """Let the cloud have a port that Terraform does not know of; return what stands for it."""
+    (command.folder / "leftovers.py").write_text(LEFTOVERS)
     (command.folder / "lost").touch()
+    return command.folder / "lost"
+
+
+def interrupt_up(command: Command) -> None:
+    """Interrupt `up` while it makes something."""
     command.tell("interrupted")
     with command.running("up") as process:
         await_that("the fake's wait", waits(command))
         process.send_signal(signal.SIGINT)
         process.communicate(timeout=60)
     command.tell("up")
+
+
+def test_what_an_interrupted_run_has_lost_is_deleted_if_that_is_agreed_to(command: Command) -> None:
+    lost = leave_a_port(command)
+    interrupt_up(command)
     refused = command.run("up")
     assert refused.returncode == 1
     assert "lost     port ronde-master (1)" in refused.stderr
     assert "--yes" in refused.stderr
     assert command.run("up", "--yes").returncode == 0
-    assert not (command.folder / "lost").exists()
+    assert not lost.exists()
     assert "unfinished" not in command.run("up").stderr
     assert "the cloud has nothing of it any more" in command.run("down", "--yes").stdout
+
+
+def test_what_only_carries_the_cluster_s_name_is_listed_and_never_deleted(command: Command) -> None:
+    assert command.run("up").returncode == 0
+    other = leave_a_port(command)
+    done = command.run("down", "--yes")
+    assert done.returncode == 0, done.stderr
+    assert "warning: these carry the cluster's name and were not made from this folder" in done.stderr
+    assert "other    port ronde-master (1)" in done.stderr
+    assert "python3 leftovers.py --delete" in done.stderr
+    assert "was left alone" in done.stdout
+    assert other.exists()
 
 
 def test_down_lists_asks_deletes_and_looks_again(command: Command) -> None:

@@ -38,11 +38,12 @@ pub(crate) fn look(folder: &Folder, terraform: &Path, delete: bool) -> Answer {
     }
 }
 
-/// Status 1 stands for things that are left, and anything else but 0 for not knowing.
+/// Status 1 stands for things that are left, which are then named, and anything else but 0 for not knowing. A script
+/// that breaks off ends with 1 as well, but names nothing.
 fn read(status: Option<i32>, stdout: &str, stderr: &str) -> Answer {
     match status {
         Some(0) => Answer::Nothing,
-        Some(1) => Answer::Left(stdout.lines().map(str::to_owned).collect()),
+        Some(1) if !stdout.trim().is_empty() => Answer::Left(stdout.lines().map(str::to_owned).collect()),
         _ => {
             let why =
                 stderr.lines().rev().find(|line| !line.trim().is_empty()).unwrap_or("it gave no reason");
@@ -61,6 +62,8 @@ mod tests {
         let left = vec!["port ronde-master (1)".to_owned()];
         assert_eq!(read(Some(1), "port ronde-master (1)\n", "hint: delete it"), Answer::Left(left));
         let why = "openstacksdk is not installed: pip install openstacksdk".to_owned();
+        let broken = Answer::Unknown { why: "KeyError: 'id'".to_owned() };
+        assert_eq!(read(Some(1), "", "Traceback:\nKeyError: 'id'\n"), broken);
         assert_eq!(read(Some(2), "", &format!("error: {why}\n")), Answer::Unknown { why });
     }
 }

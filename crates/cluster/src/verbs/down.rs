@@ -12,7 +12,7 @@ use crate::playbook;
 use crate::process::Watcher;
 use crate::screen::Screen;
 use crate::terraform::command::{Terraform, Wish};
-use crate::verbs::mend::mend;
+use crate::verbs::mend::{mend, show_others};
 use crate::verbs::option_for;
 use crate::verbs::up::{agree, local, planned};
 use crate::words::count;
@@ -61,7 +61,8 @@ pub(crate) fn down(args: &DownArgs) -> Result<(), Error> {
 
 fn in_cloud(folder: &Folder, watcher: &Watcher, args: &DownArgs) -> Result<String, Error> {
     let terraform = Terraform::new(args.programs.terraform.as_deref(), folder, watcher, &option_for(folder))?;
-    if terraform.resources()?.is_empty() && !terraform.was_cut_short()? {
+    let was_cut_short = terraform.was_cut_short()?;
+    if terraform.resources()?.is_empty() && !was_cut_short {
         return Ok("there is nothing to delete".to_owned());
     }
     let mut screen = Screen::new();
@@ -83,14 +84,14 @@ fn in_cloud(folder: &Folder, watcher: &Watcher, args: &DownArgs) -> Result<Strin
     if !left.is_empty() {
         return Err(Error::Remains { what: left.join(", ") });
     }
-    let asked = match mend(&terraform, watcher, &mut screen, args.yes)? {
-        None => "the cloud has nothing of it any more".to_owned(),
-        Some(why) => format!("Terraform's state has nothing left; the cloud was not asked: {why}"),
-    };
+    if was_cut_short {
+        mend(&terraform, watcher, &mut screen, args.yes)?;
+    }
+    let known = show_others(&terraform, folder, &mut screen)?;
     for name in ["inventory.yaml", "ssh_config", "known_hosts"] {
         let _ = fs::remove_file(folder.file(name));
     }
-    Ok(format!("{} deleted; {asked}", count(number, "thing")))
+    Ok(format!("{} deleted; {known}", count(number, "thing")))
 }
 
 fn by_playbook(folder: &Folder, watcher: &Watcher, args: &DownArgs, words: &[String]) -> Result<(), Error> {

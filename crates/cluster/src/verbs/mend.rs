@@ -1,7 +1,12 @@
-//! What a run that was cut short has lost: found in the cloud, shown, and deleted if that is agreed to.
+//! What a run that was cut short has lost: found in the cloud, shown, and deleted if that is agreed to. What no run of
+//! this folder can have lost is another cluster's, and only shown.
+
+use std::path::Path;
 
 use crate::error::Error;
+use crate::folder::Folder;
 use crate::process::Watcher;
+use crate::remote::quoted;
 use crate::screen::Screen;
 use crate::terraform::command::Terraform;
 use crate::terraform::leftovers::Answer;
@@ -9,7 +14,8 @@ use crate::verbs::up::agree;
 use crate::words::count;
 
 /// Deletes what the cloud has and Terraform does not know of; returns why that could not be found out, if so. It asks,
-/// since things are known by the cluster's name, and somebody else's cluster may have the same.
+/// since things are known by the cluster's name, and somebody else's cluster may have the same. For the same reason it
+/// is only for folders whose last run was cut short.
 pub(crate) fn mend(
     terraform: &Terraform<'_>,
     watcher: &Watcher,
@@ -30,5 +36,47 @@ pub(crate) fn mend(
         Answer::Nothing => Ok(None),
         Answer::Unknown { why } => Err(Error::Remains { what: format!("{} ({why})", left.join(", ")) }),
         Answer::Left(left) => Err(Error::Remains { what: left.join(", ") }),
+    }
+}
+
+/// Shows what carries the cluster's name though all that was made from this folder is deleted; returns what is known now.
+pub(crate) fn show_others(
+    terraform: &Terraform<'_>,
+    folder: &Folder,
+    screen: &mut Screen,
+) -> Result<String, Error> {
+    Ok(match terraform.leftovers(false)? {
+        Answer::Nothing => "the cloud has nothing of it any more".to_owned(),
+        Answer::Unknown { why } => {
+            format!("Terraform's state has nothing left; the cloud was not asked: {why}")
+        }
+        Answer::Left(others) => {
+            screen.say(&of_others(&others, folder.path()));
+            "what else carries the cluster's name was left alone".to_owned()
+        }
+    })
+}
+
+/// The warning about things that may be somebody else's.
+fn of_others(others: &[String], folder: &Path) -> Vec<String> {
+    let head =
+        "warning: these carry the cluster's name and were not made from this folder; they were left alone";
+    let command = format!("cd {} && python3 leftovers.py --delete", quoted(&[folder.display().to_string()]));
+    let end = format!("if they are nobody else's, this deletes them: {command}");
+    let lines = others.iter().map(|thing| format!("  other    {thing}"));
+    [head.to_owned()].into_iter().chain(lines).chain([end]).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_may_be_somebody_else_s_is_listed_with_the_command_that_deletes_it() {
+        let lines = of_others(&["server ronde-master (1)".to_owned()], Path::new("/a b"));
+        assert_eq!(lines.len(), 3);
+        assert!(lines[0].starts_with("warning: ") && lines[0].contains("left alone"), "{lines:?}");
+        assert_eq!(lines[1], "  other    server ronde-master (1)");
+        assert!(lines[2].ends_with("cd '/a b' && python3 leftovers.py --delete"), "{lines:?}");
     }
 }
