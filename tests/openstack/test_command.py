@@ -18,7 +18,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from command import RONDE, Command, await_that, gone
+from command import FAKE_TERRAFORM, RONDE, Command, await_that, gone
 from fake_cloud import FakeCloud
 from record import MAIN
 from terraform import ROOT, environment, program
@@ -279,6 +279,36 @@ def test_what_an_interrupted_run_has_lost_is_deleted_if_that_is_agreed_to(comman
     assert not lost.exists()
     assert "unfinished" not in command.run("up").stderr
     assert "the cloud has nothing of it any more" in command.run("down", "--yes").stdout
+
+
+def test_down_deletes_what_an_interrupted_run_has_lost_before_all_else(command: Command) -> None:
+    lost = leave_a_port(command)
+    interrupt_up(command)
+    # Terraform fails as long as the port is in its network.
+    command.fake("terraform", f'[ "$1" = plan ] && [ -e {lost} ] && exit 1\nexec {FAKE_TERRAFORM} "$@"')
+    command.terraform = str(command.programs / "terraform")
+    (command.folder / "terraform.tfstate").write_text("terraform_data.network\n")
+    refused = command.run("down")
+    assert refused.returncode == 1
+    assert "lost     port ronde-master (1)" in refused.stderr
+    assert lost.exists()
+    done = command.run("down", "--yes")
+    assert done.returncode == 0, done.stderr
+    assert not lost.exists()
+    assert "the cloud has nothing of it any more" in done.stdout
+
+
+def test_a_run_that_fails_after_an_interrupted_one_does_not_forget_what_that_lost(command: Command) -> None:
+    interrupt_up(command)
+    command.tell("quota")
+    assert "warning: the last run was cut short" in command.run("up").stderr
+    assert "warning: the last run was cut short" in command.run("up").stderr
+    lost = leave_a_port(command)
+    done = command.run("down", "--yes")
+    assert done.returncode == 0, done.stderr
+    assert not lost.exists()
+    assert "Terraform has nothing to delete" in done.stdout
+    assert "there is nothing to delete" in command.run("down", "--yes").stdout
 
 
 def test_what_only_carries_the_cluster_s_name_is_listed_and_never_deleted(command: Command) -> None:

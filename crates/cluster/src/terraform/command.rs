@@ -115,11 +115,11 @@ impl<'a> Terraform<'a> {
     pub(crate) fn apply(&self, screen: &mut Screen, plan: &Plan) -> Result<Progress, Error> {
         let file = plan.0.display().to_string();
         let words = ["apply", "-input=false", "-json", &file];
+        let was_cut_short = self.was_cut_short()?;
         let mark = self.folder.own(APPLYING)?;
         fs::write(&mark, "").map_err(Error::file("write", &mark))?;
         let (ended, progress) = self.follow(&words, "apply.log", "starting", screen)?;
-        // Cut short, by a kill or an interrupt, it may have lost what it was making.
-        if ended.signal.is_none() && ended.status.signal().is_none() {
+        if !may_have_lost(&ended, was_cut_short) {
             let _ = fs::remove_file(&mark);
         }
         let log = self.folder.own("apply.log")?;
@@ -128,7 +128,7 @@ impl<'a> Terraform<'a> {
         Ok(progress)
     }
 
-    /// Whether the last run was cut short, and may have lost what it was making.
+    /// Whether a run was cut short, and may have lost what it was making; none has succeeded since.
     pub(crate) fn was_cut_short(&self) -> Result<bool, Error> {
         Ok(self.folder.own(APPLYING)?.exists())
     }
@@ -214,6 +214,13 @@ impl Drop for Plan {
     }
 }
 
+/// Whether something that was being made may be lost after a run: it was cut short, by a kill or an interrupt, or it
+/// failed after one that was.
+fn may_have_lost(ended: &Ended, was_cut_short: bool) -> bool {
+    let is_cut_short = ended.signal.is_some() || ended.status.signal().is_some();
+    is_cut_short || (was_cut_short && !ended.status.success())
+}
+
 /// Everything that went wrong. Of Ansible's failures Terraform only repeats the output.
 fn causes(progress: &Progress) -> Vec<Cause> {
     let mut causes = cause::of_failures(progress.failures());
@@ -235,4 +242,28 @@ pub(crate) fn on_path(program: &Path) -> Option<PathBuf> {
     }
     let folders = std::env::var_os("PATH").unwrap_or_default();
     std::env::split_paths(&folders).map(|folder| folder.join(program)).find(|path| path.is_file())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::process::ExitStatus;
+
+    use super::*;
+
+    #[test]
+    fn what_a_run_lost_is_remembered_until_one_succeeds() {
+        let [good, bad, killed] = [0, 1 << 8, 9].map(ExitStatus::from_raw);
+        for (status, signal, was_cut_short, expected) in [
+            (good, None, false, false),
+            (good, None, true, false),
+            (bad, None, false, false),
+            (bad, None, true, true),
+            (killed, None, false, true),
+            (bad, Some(2), false, true),
+            (good, Some(2), false, true),
+        ] {
+            let ended = Ended { status, signal };
+            assert_eq!(may_have_lost(&ended, was_cut_short), expected, "{ended:?} {was_cut_short}");
+        }
+    }
 }

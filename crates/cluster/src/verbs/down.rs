@@ -12,7 +12,7 @@ use crate::playbook;
 use crate::process::Watcher;
 use crate::screen::Screen;
 use crate::terraform::command::{Terraform, Wish};
-use crate::verbs::mend::{mend, show_others};
+use crate::verbs::mend::{lost_to_terraform, mend, show_others};
 use crate::verbs::option_for;
 use crate::verbs::up::{agree, local, planned};
 use crate::words::count;
@@ -67,6 +67,15 @@ fn in_cloud(folder: &Folder, watcher: &Watcher, args: &DownArgs) -> Result<Strin
     }
     let mut screen = Screen::new();
     terraform.init(&mut screen)?;
+    // First, since a network that has a lost port in it cannot be deleted.
+    if was_cut_short && let Some(why) = mend(&terraform, watcher, &mut screen, args.yes)? {
+        screen.say(&[lost_to_terraform(&why)]);
+    }
+    if terraform.resources()?.is_empty() {
+        let known = show_others(&terraform, folder, &mut screen)?;
+        forget_machines(folder);
+        return Ok(format!("Terraform has nothing to delete; {known}"));
+    }
     let (plan, progress) = terraform.plan(&mut screen, Wish::Delete, &[])?;
     screen.say(&planned(&progress).collect::<Vec<_>>());
     let number = progress.planned().count();
@@ -84,14 +93,16 @@ fn in_cloud(folder: &Folder, watcher: &Watcher, args: &DownArgs) -> Result<Strin
     if !left.is_empty() {
         return Err(Error::Remains { what: left.join(", ") });
     }
-    if was_cut_short {
-        mend(&terraform, watcher, &mut screen, args.yes)?;
-    }
     let known = show_others(&terraform, folder, &mut screen)?;
+    forget_machines(folder);
+    Ok(format!("{} deleted; {known}", count(number, "thing")))
+}
+
+/// Removes the files that describe machines, if Terraform has not.
+fn forget_machines(folder: &Folder) {
     for name in ["inventory.yaml", "ssh_config", "known_hosts"] {
         let _ = fs::remove_file(folder.file(name));
     }
-    Ok(format!("{} deleted; {known}", count(number, "thing")))
 }
 
 fn by_playbook(folder: &Folder, watcher: &Watcher, args: &DownArgs, words: &[String]) -> Result<(), Error> {

@@ -39,6 +39,14 @@ pub(crate) fn mend(
     }
 }
 
+/// The warning for those whose cloud cannot be asked.
+pub(crate) fn lost_to_terraform(why: &str) -> String {
+    format!(
+        "warning: the last run was cut short, and what it was making may be lost to Terraform; the cloud cannot be asked \
+         for it: {why}"
+    )
+}
+
 /// Shows what carries the cluster's name though all that was made from this folder is deleted; returns what is known now.
 pub(crate) fn show_others(
     terraform: &Terraform<'_>,

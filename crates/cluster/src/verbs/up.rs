@@ -16,7 +16,7 @@ use crate::screen::Screen;
 use crate::terraform::command::{Terraform, Wish};
 use crate::terraform::event::Action;
 use crate::terraform::progress::{Planned, Progress};
-use crate::verbs::mend::mend;
+use crate::verbs::mend::{lost_to_terraform, mend};
 use crate::verbs::{init, option_for};
 use crate::words::{count, span};
 
@@ -121,10 +121,7 @@ fn in_cloud(
     if terraform.was_cut_short()?
         && let Some(why) = mend(&terraform, watcher, &mut screen, yes)?
     {
-        screen.say(&[format!(
-            "warning: the last run was cut short, and what it was making may be lost to Terraform; the cloud cannot be \
-             asked for it: {why}"
-        )]);
+        screen.say(&[lost_to_terraform(&why)]);
     }
     let (plan, planned_run) = terraform.plan(&mut screen, Wish::Make, &variables)?;
     let lost: Vec<&Planned> =
