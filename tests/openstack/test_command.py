@@ -417,8 +417,44 @@ def test_up_local_makes_a_folder_and_a_cluster_in_it(command: Command) -> None:
     assert playbook == "ansible/local.yml"
     told = {"local_machines": 3, "local_state": "present", "local_inventory": str(inventory)}
     assert told.items() <= json.loads(variables).items()
-    assert new.run("down", "--local", "--yes").returncode == 0
+    done = new.run("down", "--local", "--yes")
+    assert done.returncode == 0, done.stderr
+    assert f"ronde cluster up --local 3 --folder {new.folder} makes it anew" in done.stdout
     assert json.loads((new.programs / "ansible.log").read_text().splitlines()[2])["local_state"] == "absent"
+
+
+@pytest.mark.parametrize(
+    ("name", "contents"),
+    [
+        ("terraform.tfstate", '{"version": 4, "resources": [{"mode": "managed", "type": "terraform_data"}]}'),
+        (".ronde/applying", ""),
+        ("inventory.yaml", INVENTORY),
+    ],
+)
+def test_a_folder_does_not_forget_a_cluster_in_a_cloud(command: Command, name: str, contents: str) -> None:
+    (command.folder / ".ronde").mkdir(exist_ok=True)
+    (command.folder / name).write_text(contents)
+    hosts = command.folder.parent / "hosts.yaml"
+    hosts.write_text(INVENTORY)
+    for words in (["--local", "2"], ["--inventory", str(hosts)]):
+        done = command.run("up", *words)
+        assert done.returncode == 2
+        assert "has a cluster in a cloud already" in done.stderr
+        assert f"ronde cluster down --folder {command.folder}" in done.stderr
+
+
+def test_a_cluster_becomes_none_of_another_kind_before_it_is_taken_down(inventory: Command) -> None:
+    hosts = inventory.folder.parent / "hosts.yaml"
+    others = inventory.folder.parent / "others.yaml"
+    others.write_text(INVENTORY)
+    for words in (["--local", "2"], ["--inventory", str(others)]):
+        done = inventory.run("up", *words)
+        assert done.returncode == 2
+        assert "has a cluster on the machines of an inventory already" in done.stderr
+    assert inventory.run("up", "--inventory", str(hosts)).returncode == 0, "the same one"
+    done = inventory.run("down", "--yes")
+    assert f"ronde cluster up --inventory {hosts} --folder {inventory.folder} makes it anew" in done.stdout
+    assert inventory.run("up", "--inventory", str(others)).returncode == 0
 
 
 def test_run_starts_a_job_on_all_machines_and_passes_its_status_on(inventory: Command) -> None:

@@ -15,15 +15,19 @@ use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
 
 use crate::error::Error;
 use crate::inventory::Cluster;
+use crate::remote::quoted;
 use crate::variables::Variables;
 
 /// The folder that is made and looked for if none is named.
 pub(crate) const USUAL: &str = "ronde-cluster";
 /// The file in which users say what to make.
 pub(crate) const RESOURCES: &str = "resources.auto.tfvars";
+/// The file of this program's own that is there while Terraform changes something.
+pub(crate) const APPLYING: &str = "applying";
 /// By this file a cluster folder is known.
 const MARK: &str = "ansible/site.yml";
 
@@ -38,6 +42,27 @@ pub(crate) enum Kind {
     Inventory { file: PathBuf },
     /// Containers of this machine.
     Local { machines: usize },
+}
+
+impl Kind {
+    /// What brings such a cluster up in a folder that has none.
+    pub(crate) fn up(&self) -> String {
+        match self {
+            Kind::Cloud => "ronde cluster up".to_owned(),
+            Kind::Inventory { file } => {
+                format!("ronde cluster up --inventory {}", quoted(&[file.display().to_string()]))
+            }
+            Kind::Local { machines } => format!("ronde cluster up --local {machines}"),
+        }
+    }
+
+    /// Whether a cluster of this kind can become the other by `up`, or must be taken down first.
+    pub(crate) fn becomes(&self, other: &Kind) -> bool {
+        match (self, other) {
+            (Kind::Local { .. }, Kind::Local { .. }) => true,
+            (one, other) => one == other,
+        }
+    }
 }
 
 /// A cluster folder.
@@ -106,6 +131,13 @@ impl Folder {
         fs::write(&path, text).map_err(Error::file("write", &path))
     }
 
+    /// Whether it has a cluster of a cloud, or something of one. What only a remote state knows is not seen.
+    pub(crate) fn has_cloud(&self) -> Result<bool, Error> {
+        let state = fs::read_to_string(self.file("terraform.tfstate")).unwrap_or_default();
+        let has_machines = self.kind()? == Kind::Cloud && self.file("inventory.yaml").is_file();
+        Ok(has_machines || has_resources(&state) || self.own(APPLYING)?.exists())
+    }
+
     /// The file that lists the machines.
     pub(crate) fn inventory(&self) -> Result<PathBuf, Error> {
         Ok(match self.kind()? {
@@ -146,5 +178,43 @@ impl Folder {
             .open(&new)
             .and_then(|mut file| file.write_all(contents));
         written.and_then(|()| fs::rename(&new, &path)).map_err(Error::file("write", &path))
+    }
+}
+
+/// Whether Terraform has made something, by the text of its state. One that cannot be read may tell of something.
+fn has_resources(state: &str) -> bool {
+    if state.trim().is_empty() {
+        return false;
+    }
+    let Ok(state) = serde_json::from_str::<Value>(state) else { return true };
+    let resources = state.get("resources").and_then(Value::as_array);
+    resources.is_some_and(|resources| resources.iter().any(|resource| resource["mode"] != "data"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_state_tells_whether_terraform_has_made_something() {
+        for (state, expected) in [
+            ("", false),
+            (r#"{"version": 4, "resources": []}"#, false),
+            (r#"{"version": 4, "resources": [{"mode": "data", "type": "a"}]}"#, false),
+            (r#"{"version": 4, "resources": [{"mode": "managed", "type": "a"}]}"#, true),
+            ("cut off", true),
+        ] {
+            assert_eq!(has_resources(state), expected, "{state}");
+        }
+    }
+
+    #[test]
+    fn a_cluster_grows_but_does_not_become_one_of_another_kind() {
+        let local = |machines| Kind::Local { machines };
+        let inventory = |file: &str| Kind::Inventory { file: file.into() };
+        assert!(local(2).becomes(&local(3)) && inventory("/a").becomes(&inventory("/a")));
+        assert!(!local(2).becomes(&inventory("/a")) && !inventory("/a").becomes(&inventory("/b")));
+        assert_eq!(local(3).up(), "ronde cluster up --local 3");
+        assert_eq!(inventory("/a b").up(), "ronde cluster up --inventory '/a b'");
     }
 }

@@ -7,7 +7,7 @@ use std::process::Command;
 use std::time::Instant;
 
 use crate::error::Error;
-use crate::folder::Folder;
+use crate::folder::{APPLYING, Folder};
 use crate::process::{Ended, News, Watcher};
 use crate::screen::Screen;
 use crate::terraform::cause::{self, Cause};
@@ -20,9 +20,6 @@ use crate::words::span;
 const STOPPING: &str = "stopping: terraform finishes what it has begun and writes its state";
 const STOPPING_STILL: &str =
     "terraform is still writing its state: to kill it now would lose track of what it made";
-
-/// The file that is there while Terraform changes something.
-const APPLYING: &str = "applying";
 
 /// It is a program that reads this, and Ansible below it must not colour its lines.
 const CALM: [(&str, &str); 3] =

@@ -53,8 +53,12 @@ pub(crate) fn down(args: &DownArgs) -> Result<(), Error> {
         }
     };
     folder.note(&Kind::Cloud)?;
-    let text =
-        format!("{told}\nthe folder {} stays: ronde cluster up makes it anew\n", folder.path().display());
+    let text = format!(
+        "{told}\nthe folder {} stays: {}{} makes it anew\n",
+        folder.path().display(),
+        kind.up(),
+        option_for(&folder)
+    );
     let _ = std::io::stdout().write_all(text.as_bytes());
     Ok(())
 }

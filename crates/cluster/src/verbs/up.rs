@@ -54,12 +54,6 @@ pub(crate) fn up(args: &UpArgs) -> Result<(), Error> {
         }
         found => found?,
     };
-    if folder.kind()? == Kind::Cloud && folder.file("inventory.yaml").is_file() {
-        return Err(Error::Usage {
-            what: format!("{} has a cluster in a cloud already", folder.path().display()),
-            fix: "take another folder: --folder DIR".to_owned(),
-        });
-    }
     let kind = match (&args.local, &args.inventory) {
         (Some(machines), _) => Kind::Local { machines: usize::from(*machines) },
         (None, Some(file)) => {
@@ -67,7 +61,25 @@ pub(crate) fn up(args: &UpArgs) -> Result<(), Error> {
         }
         (None, None) => Kind::Cloud,
     };
+    check_change(&folder, &kind)?;
     by_playbook(&folder, &watcher, args, kind)
+}
+
+/// Refuses to forget a cluster that is up, of which a folder has one.
+fn check_change(folder: &Folder, wanted: &Kind) -> Result<(), Error> {
+    let now = folder.kind()?;
+    let has = match &now {
+        _ if folder.has_cloud()? => "a cluster in a cloud",
+        Kind::Cloud => return Ok(()),
+        now if now.becomes(wanted) => return Ok(()),
+        Kind::Local { .. } => "a cluster of containers on this machine",
+        Kind::Inventory { .. } => "a cluster on the machines of an inventory",
+    };
+    let option = option_for(folder);
+    Err(Error::Usage {
+        what: format!("{} has {has} already", folder.path().display()),
+        fix: format!("take another folder: --folder DIR; or take it down first: ronde cluster down{option}"),
+    })
 }
 
 pub(crate) fn scale(args: &ScaleArgs) -> Result<(), Error> {
