@@ -423,6 +423,24 @@ def test_up_local_makes_a_folder_and_a_cluster_in_it(command: Command) -> None:
     assert json.loads((new.programs / "ansible.log").read_text().splitlines()[2])["local_state"] == "absent"
 
 
+def test_image_and_framework_are_remembered_until_others_are_named(inventory: Command) -> None:
+    def told(*words: str) -> dict[str, str]:
+        done = inventory.run("up", *words)
+        assert done.returncode == 0, done.stderr
+        variables = json.loads((inventory.programs / "ansible.log").read_text().splitlines()[4])
+        return {name: value for name, value in variables.items() if name != "image_context"}
+
+    archive = inventory.folder.parent / "image.tar"
+    archive.touch()
+    assert told() == {"framework": "torch"}
+    assert told("--image", "image.tar") == {"framework": "torch", "image": str(archive)}, "from where it was typed"
+    assert told() == {"framework": "torch", "image": str(archive)}
+    assert told("--framework", "tensorflow") == {"framework": "tensorflow"}
+    assert "--framework tensorflow --folder" in inventory.run("down", "--yes").stdout
+    hosts = inventory.folder.parent / "hosts.yaml"
+    assert told("--inventory", str(hosts)) == {}, "a new cluster knows nothing of the old one"
+
+
 @pytest.mark.parametrize(
     ("name", "contents"),
     [
@@ -453,7 +471,8 @@ def test_a_cluster_becomes_none_of_another_kind_before_it_is_taken_down(inventor
         assert "has a cluster on the machines of an inventory already" in done.stderr
     assert inventory.run("up", "--inventory", str(hosts)).returncode == 0, "the same one"
     done = inventory.run("down", "--yes")
-    assert f"ronde cluster up --inventory {hosts} --folder {inventory.folder} makes it anew" in done.stdout
+    again = f"ronde cluster up --inventory {hosts} --framework torch --folder {inventory.folder}"
+    assert f"{again} makes it anew" in done.stdout
     assert inventory.run("up", "--inventory", str(others)).returncode == 0
 
 

@@ -207,11 +207,11 @@ pub(crate) struct UpArgs {
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=32))]
     pub(crate) local: Option<u16>,
 
-    /// What the containers train with, with --local or --inventory.
+    /// What the containers train with, with --local or --inventory; remembered.
     #[arg(long, value_name = "FRAMEWORK")]
     pub(crate) framework: Option<Framework>,
 
-    /// A container image to use with --local or --inventory, instead of building one.
+    /// A container image or its archive to use with --local or --inventory, instead of building one; remembered.
     #[arg(long, value_name = "IMAGE")]
     pub(crate) image: Option<String>,
 

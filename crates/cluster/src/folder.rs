@@ -44,18 +44,59 @@ pub(crate) enum Kind {
     Local { machines: usize },
 }
 
-impl Kind {
-    /// What brings such a cluster up in a folder that has none.
-    pub(crate) fn up(&self) -> String {
-        match self {
-            Kind::Cloud => "ronde cluster up".to_owned(),
-            Kind::Inventory { file } => {
-                format!("ronde cluster up --inventory {}", quoted(&[file.display().to_string()]))
-            }
-            Kind::Local { machines } => format!("ronde cluster up --local {machines}"),
-        }
+/// What the containers of a cluster that is not a cloud's are, as far as the command line has said.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub(crate) struct Containers {
+    /// A name or an archive; empty if it is to be built.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) image: Option<String>,
+    /// What it is built with.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) framework: Option<String>,
+}
+
+impl Containers {
+    /// What is said now counts more than what was said before. A framework is for an image that is built.
+    pub(crate) fn or(self, before: Containers) -> Containers {
+        let image = if self.framework.is_some() { self.image } else { self.image.or(before.image) };
+        Containers { image, framework: self.framework.or(before.framework) }
     }
 
+    /// The words of a command line that say so, each with a space in front.
+    fn words(&self) -> String {
+        let word = |option: &str, value: &Option<String>| match value {
+            Some(value) => format!(" {option} {}", quoted(std::slice::from_ref(value))),
+            None => String::new(),
+        };
+        format!("{}{}", word("--image", &self.image), word("--framework", &self.framework))
+    }
+}
+
+/// What a folder remembers of its cluster.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Noted {
+    #[serde(flatten)]
+    pub(crate) kind: Kind,
+    #[serde(flatten)]
+    pub(crate) containers: Containers,
+}
+
+impl Noted {
+    /// What brings such a cluster up in a folder that has none.
+    pub(crate) fn up(&self) -> String {
+        let words = self.containers.words();
+        match &self.kind {
+            Kind::Cloud => "ronde cluster up".to_owned(),
+            Kind::Inventory { file } => {
+                format!("ronde cluster up --inventory {}{words}", quoted(&[file.display().to_string()]))
+            }
+            Kind::Local { machines } => format!("ronde cluster up --local {machines}{words}"),
+        }
+    }
+}
+
+impl Kind {
     /// Whether a cluster of this kind can become the other by `up`, or must be taken down first.
     pub(crate) fn becomes(&self, other: &Kind) -> bool {
         match (self, other) {
@@ -116,18 +157,23 @@ impl Folder {
 
     /// What kind of cluster it has.
     pub(crate) fn kind(&self) -> Result<Kind, Error> {
+        Ok(self.noted()?.kind)
+    }
+
+    /// What it remembers of its cluster.
+    pub(crate) fn noted(&self) -> Result<Noted, Error> {
         let path = self.own("cluster.json")?;
         match fs::read_to_string(&path) {
             Ok(text) => serde_json::from_str(&text)
                 .map_err(|error| Error::Unreadable { path, problem: error.to_string() }),
-            Err(_) => Ok(Kind::default()),
+            Err(_) => Ok(Noted::default()),
         }
     }
 
-    /// Notes what kind of cluster it has from now on.
-    pub(crate) fn note(&self, kind: &Kind) -> Result<(), Error> {
+    /// Notes what cluster it has from now on.
+    pub(crate) fn note(&self, noted: &Noted) -> Result<(), Error> {
         let path = self.own("cluster.json")?;
-        let text = serde_json::to_string(kind).unwrap_or_default();
+        let text = serde_json::to_string(noted).unwrap_or_default();
         fs::write(&path, text).map_err(Error::file("write", &path))
     }
 
@@ -214,7 +260,43 @@ mod tests {
         let inventory = |file: &str| Kind::Inventory { file: file.into() };
         assert!(local(2).becomes(&local(3)) && inventory("/a").becomes(&inventory("/a")));
         assert!(!local(2).becomes(&inventory("/a")) && !inventory("/a").becomes(&inventory("/b")));
-        assert_eq!(local(3).up(), "ronde cluster up --local 3");
-        assert_eq!(inventory("/a b").up(), "ronde cluster up --inventory '/a b'");
+    }
+
+    fn containers(image: Option<&str>, framework: Option<&str>) -> Containers {
+        Containers { image: image.map(str::to_owned), framework: framework.map(str::to_owned) }
+    }
+
+    #[test]
+    fn the_command_that_makes_a_cluster_anew_says_all_that_was_said() {
+        let local = Noted { kind: Kind::Local { machines: 3 }, ..Noted::default() };
+        assert_eq!(local.up(), "ronde cluster up --local 3");
+        let kind = Kind::Inventory { file: "/a b".into() };
+        let noted = Noted { kind, containers: containers(Some("/i.tar"), Some("torch")) };
+        assert_eq!(noted.up(), "ronde cluster up --inventory '/a b' --image /i.tar --framework torch");
+    }
+
+    #[test]
+    fn what_is_said_now_counts_more_than_what_was_said_before() {
+        let before = containers(Some("mine"), Some("torch"));
+        assert_eq!(containers(None, None).or(before.clone()), before);
+        assert_eq!(
+            containers(Some("other"), None).or(before.clone()),
+            containers(Some("other"), Some("torch"))
+        );
+        // An image that is there has its framework: whoever asks for another one wants it built.
+        assert_eq!(containers(None, Some("tensorflow")).or(before), containers(None, Some("tensorflow")));
+    }
+
+    #[test]
+    fn what_is_remembered_reads_back_and_so_does_what_an_older_version_wrote() {
+        let kind = Kind::Local { machines: 2 };
+        let noted = Noted { kind: kind.clone(), containers: containers(Some("mine"), None) };
+        let text = serde_json::to_string(&noted).expect("it is written");
+        assert_eq!(text, r#"{"kind":"local","machines":2,"image":"mine"}"#);
+        assert_eq!(serde_json::from_str::<Noted>(&text).expect("it reads"), noted);
+        let older = serde_json::from_str::<Noted>(r#"{"kind":"local","machines":2}"#).expect("it reads");
+        assert_eq!(older, Noted { kind, ..Noted::default() });
+        let cloud = serde_json::from_str::<Noted>(r#"{"kind":"cloud"}"#).expect("it reads");
+        assert_eq!(cloud, Noted::default());
     }
 }

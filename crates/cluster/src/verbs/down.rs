@@ -7,7 +7,7 @@ use serde_json::json;
 
 use crate::args::DownArgs;
 use crate::error::Error;
-use crate::folder::{Folder, Kind};
+use crate::folder::{Folder, Kind, Noted};
 use crate::playbook;
 use crate::process::Watcher;
 use crate::screen::Screen;
@@ -19,15 +19,15 @@ use crate::words::count;
 
 pub(crate) fn down(args: &DownArgs) -> Result<(), Error> {
     let folder = Folder::find(args.folder.folder.as_deref())?;
-    let kind = folder.kind()?;
-    if args.local && !matches!(kind, Kind::Local { .. }) {
+    let noted = folder.noted()?;
+    if args.local && !matches!(noted.kind, Kind::Local { .. }) {
         return Err(Error::Usage {
             what: format!("{} has no cluster on this machine", folder.path().display()),
             fix: "without --local, whatever it has is deleted".to_owned(),
         });
     }
     let watcher = Watcher::new()?;
-    let told = match &kind {
+    let told = match &noted.kind {
         Kind::Cloud => in_cloud(&folder, &watcher, args)?,
         Kind::Local { machines } => {
             if !args.yes {
@@ -52,11 +52,11 @@ pub(crate) fn down(args: &DownArgs) -> Result<(), Error> {
             "the cluster is taken off its machines; what was in the shared folder stays".to_owned()
         }
     };
-    folder.note(&Kind::Cloud)?;
+    folder.note(&Noted::default())?;
     let text = format!(
         "{told}\nthe folder {} stays: {}{} makes it anew\n",
         folder.path().display(),
-        kind.up(),
+        noted.up(),
         option_for(&folder)
     );
     let _ = std::io::stdout().write_all(text.as_bytes());

@@ -1,14 +1,14 @@
 //! `ronde cluster plan`, `up` and `scale`: from files to a cluster.
 
 use std::io::Write;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use serde_json::json;
 
 use crate::args::{PlanArgs, ProgramArgs, ScaleArgs, UpArgs};
 use crate::error::Error;
-use crate::folder::{Folder, Kind, RESOURCES, USUAL};
+use crate::folder::{Containers, Folder, Kind, Noted, RESOURCES, USUAL};
 use crate::inventory::{Cluster, SSH_PORT};
 use crate::playbook;
 use crate::process::Watcher;
@@ -63,6 +63,16 @@ pub(crate) fn up(args: &UpArgs) -> Result<(), Error> {
     };
     check_change(&folder, &kind)?;
     by_playbook(&folder, &watcher, args, kind)
+}
+
+/// The image that is meant, in words that mean the same in every folder: a name, or the place of an archive.
+fn image(given: &str, home: Option<&Path>) -> String {
+    let path = match (given.strip_prefix("~/"), home) {
+        (Some(rest), Some(home)) => home.join(rest),
+        _ => PathBuf::from(given),
+    };
+    let path = if path.is_file() { path.canonicalize().unwrap_or(path) } else { path };
+    path.display().to_string()
 }
 
 /// Refuses to forget a cluster that is up, of which a folder has one.
@@ -147,7 +157,7 @@ fn in_cloud(
     screen.say(&[format!("  ✓ terraform plan  {}", count(changes, "change"))]);
     terraform.apply(&mut screen, &plan)?;
     drop(screen);
-    folder.note(&Kind::Cloud)?;
+    folder.note(&Noted::default())?;
     let cluster = folder.cluster()?;
     finish(&cluster, folder, started.elapsed())
 }
@@ -186,16 +196,22 @@ fn ansible(folder: &Folder, programs: &ProgramArgs) -> Result<Vec<String>, Error
 fn by_playbook(folder: &Folder, watcher: &Watcher, args: &UpArgs, kind: Kind) -> Result<(), Error> {
     let started = Instant::now();
     let program = playbook::program(args.programs.ansible.as_deref())?;
+    let home = std::env::home_dir();
+    let said = Containers {
+        image: args.image.as_deref().map(|given| image(given, home.as_deref())),
+        framework: args.framework.map(|framework| framework.name().to_owned()),
+    };
+    let noted = Noted { kind, containers: said.or(folder.noted()?.containers) };
     // First, so that an interrupted run is cleaned up in the right way.
-    folder.note(&kind)?;
+    folder.note(&noted)?;
     let mut variables = json!({ "image_context": folder.image_context() });
-    if let Some(image) = &args.image {
+    if let Some(image) = &noted.containers.image {
         variables["image"] = json!(image);
     }
-    if let Some(framework) = args.framework {
-        variables["framework"] = json!(framework.name());
+    if let Some(framework) = &noted.containers.framework {
+        variables["framework"] = json!(framework);
     }
-    let words = match &kind {
+    let words = match &noted.kind {
         Kind::Local { machines } => local(folder, variables, *machines, "present"),
         _ => {
             let inventory = folder.inventory()?.display().to_string();
@@ -276,6 +292,19 @@ mod tests {
         ] {
             assert!(text.contains(words), "{words:?} not in {text}");
         }
+    }
+
+    #[test]
+    fn an_image_s_archive_is_named_by_its_whole_path_and_a_name_stays() {
+        let home = std::env::temp_dir().join(format!("ronde-image-{}", std::process::id()));
+        std::fs::create_dir_all(&home).expect("a folder");
+        std::fs::write(home.join("image.tar"), "").expect("a file");
+        let whole = home.canonicalize().expect("it is there").join("image.tar").display().to_string();
+        assert_eq!(image("~/image.tar", Some(&home)), whole);
+        assert_eq!(image(&format!("{}/./image.tar", home.display()), None), whole);
+        assert_eq!(image("registry.example/ronde:cpu", Some(&home)), "registry.example/ronde:cpu");
+        assert_eq!(image("", Some(&home)), "");
+        std::fs::remove_dir_all(home).expect("removed");
     }
 
     #[test]
