@@ -154,7 +154,7 @@ impl Watcher {
 }
 
 /// If this program is killed, the other stops as if interrupted, and writes its state.
-fn stop_with_us(command: &mut Command) {
+pub(crate) fn stop_with_us(command: &mut Command) {
     let prepare = || Ok(set_parent_process_death_signal(Some(Signal::INT))?);
     // SAFETY: between fork and exec only a system call is made; nothing is allocated and no lock is taken.
     unsafe { command.pre_exec(prepare) };

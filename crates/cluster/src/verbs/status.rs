@@ -7,8 +7,10 @@
 mod report;
 
 use std::io::Write;
+use std::iter;
 use std::net::{TcpStream, ToSocketAddrs};
 use std::process::{Command, ExitCode, Stdio};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -16,16 +18,29 @@ use crate::args::StatusArgs;
 use crate::error::Error;
 use crate::folder::Folder;
 use crate::inventory::{Cluster, Machine, SSH_PORT, Way};
-use crate::remote::{Asking, in_container, on_machine};
+use crate::process::stop_with_us;
+use crate::remote::{Asking, on_machine};
 use crate::verbs::option_for;
 use report::{Finding, Jupyter, Report, Smoke};
 
-/// How long one machine is asked, and how long a job may take that only says hello.
+/// How many seconds a machine may take for one question, such as for a file of a share that hangs.
 const PATIENCE: &str = "60";
+/// How many a job may take that only says hello, and how many its container is asked for it.
+const JOB_PATIENCE: &str = "60";
+const JOB_LIMIT: &str = "75";
+/// How many everything on a machine may take, ssh included.
+const LIMIT: &str = "180";
+/// How many machines are asked at a time: an ssh server, such as that of a master on the way to workers, refuses some
+/// if ten or more log in at once.
+const AT_ONCE: usize = 8;
+/// What ssh ends with if there is no connection, and `timeout` if it took too long.
+const UNREACHED: i32 = 255;
+const TOO_LONG: i32 = 124;
 
 /// What is looked at on a machine, for a shell there: `docker`, container, file in the share, and what the file has to say.
 const LOOK: &str = r#"docker=$1 container=$2 file=$3 word=$4
-state=$($docker inspect --format '{{.State.Status}}' "$container" 2>/dev/null) || state=absent
+state=$($docker inspect --format '{{.State.Status}}' "$container" 2>/dev/null)
+case $? in 0) ;; 124 | 137) state=hanging ;; *) state=absent ;; esac
 echo "container $state"
 [ "$state" = running ] || exit 0
 [ "$($docker exec --user ronde "$container" cat "$file" 2>/dev/null)" = "$word" ] && echo "share yes"
@@ -55,24 +70,22 @@ fn look(cluster: &Cluster, folder: &Folder, with_smoke: bool) -> Report {
     let master = cluster.master();
     let word = word();
     let file = format!("/mnt/share/.status-{word}");
-    let in_master = |words: &[&str]| {
-        let words: Vec<String> = words.iter().map(|word| (*word).to_owned()).collect();
-        output(&mut in_container(master, folder.path(), Asking::MayNot, &[], &words))
+    let in_master_for = |seconds: &str, words: &[&str]| {
+        let docker = docker(master, seconds);
+        let head = docker.iter().copied().chain(["exec", "--user", "ronde", &master.container]);
+        let words: Vec<String> = head.chain(words.iter().copied()).map(str::to_owned).collect();
+        output(&on_machine(master, folder.path(), Asking::MayNot, &words))
     };
+    let in_master = |words: &[&str]| in_master_for(PATIENCE, words);
     let written = in_master(&["sh", "-c", "echo \"$1\" >\"$2\"", "sh", &word, &file]);
-    let findings: Vec<Finding> = thread::scope(|scope| {
-        let ask = |machine: &Machine| finding(machine, folder, &file, &word);
-        let asked: Vec<_> =
-            cluster.machines.iter().map(|machine| scope.spawn(move || ask(machine))).collect();
-        asked.into_iter().filter_map(|asked| asked.join().ok()).collect()
-    });
+    let findings = each(&cluster.machines, AT_ONCE, |machine| finding(machine, folder, &file, &word));
     let knock = format!("https://127.0.0.1:{}/api", cluster.jupyter_port);
     let answers = written.is_ok() && in_master(&["python", "-c", KNOCK, &knock]).is_ok();
     let jupyter = Jupyter { address: cluster.jupyter(), answers, is_reached: is_reached(cluster) };
     let smoke = match with_smoke && written.is_ok() {
         true => {
             let (hosts, words) = pair(cluster);
-            let result = in_master(&words.iter().map(String::as_str).collect::<Vec<_>>());
+            let result = in_master_for(JOB_LIMIT, &words.iter().map(String::as_str).collect::<Vec<_>>());
             Some(Smoke { hosts, problem: result.err().map(|said| reason(&said)) })
         }
         false => None,
@@ -89,7 +102,7 @@ fn pair(cluster: &Cluster) -> (String, Vec<String>) {
         Some(worker) => format!("{}:1,{}:1", cluster.master().name, worker.name),
         None => format!("{}:2", cluster.master().name),
     };
-    let head = ["timeout", PATIENCE, "ronde", "run", "-np", "2", "-H", &hosts, "-p", SSH_PORT];
+    let head = ["timeout", JOB_PATIENCE, "ronde", "run", "-np", "2", "-H", &hosts, "-p", SSH_PORT];
     let words = head.iter().chain(&["python", "-c", HELLO]).map(|word| (*word).to_owned()).collect();
     (hosts, words)
 }
@@ -101,9 +114,9 @@ fn reason(said: &str) -> String {
 }
 
 fn finding(machine: &Machine, folder: &Folder, file: &str, word: &str) -> Finding {
-    let docker = if machine.way == Way::Here { "docker" } else { "sudo -n docker" };
-    let words = ["sh", "-c", LOOK, "sh", docker, &machine.container, file, word].map(str::to_owned);
-    let result = output(&mut on_machine(machine, folder.path(), Asking::MayNot, &words));
+    let docker = docker(machine, PATIENCE).join(" ");
+    let words = ["sh", "-c", LOOK, "sh", &docker, &machine.container, file, word].map(str::to_owned);
+    let result = output(&on_machine(machine, folder.path(), Asking::MayNot, &words));
     let said = result.as_ref().map_or("", String::as_str);
     let line =
         |name: &str| said.lines().find_map(|line| line.strip_prefix(name).map(|rest| rest.trim().to_owned()));
@@ -118,15 +131,57 @@ fn finding(machine: &Machine, folder: &Folder, file: &str, word: &str) -> Findin
     }
 }
 
-/// Runs it and returns what it printed, or what went wrong.
-fn output(command: &mut Command) -> Result<String, String> {
-    let output = command.stdin(Stdio::null()).output().map_err(|error| error.to_string())?;
+/// Docker on a machine, for so many seconds at most. Who is not root cannot end what `sudo` has started, so the limit is
+/// behind it.
+fn docker<'a>(machine: &Machine, seconds: &'a str) -> Vec<&'a str> {
+    let sudo: &[&str] = if machine.way == Way::Here { &[] } else { &["sudo", "-n"] };
+    sudo.iter().copied().chain(["timeout", "-k", "5", seconds, "docker"]).collect()
+}
+
+/// Does something with each, with so many at a time; returns what came of it, in the same order.
+fn each<T: Sync, R: Send>(things: &[T], at_once: usize, act: impl Fn(&T) -> R + Sync) -> Vec<R> {
+    let next = AtomicUsize::new(0);
+    let work = || {
+        let take = || {
+            let at = next.fetch_add(1, Ordering::Relaxed);
+            things.get(at).map(|thing| (at, act(thing)))
+        };
+        iter::from_fn(take).collect::<Vec<(usize, R)>>()
+    };
+    let mut done: Vec<(usize, R)> = thread::scope(|scope| {
+        let workers: Vec<_> = (0..at_once.min(things.len())).map(|_| scope.spawn(work)).collect();
+        workers.into_iter().filter_map(|worker| worker.join().ok()).flatten().collect()
+    });
+    done.sort_by_key(|(at, _)| *at);
+    done.into_iter().map(|(_, result)| result).collect()
+}
+
+/// Runs it and returns what it printed, or what went wrong. A connection that did not come about is tried once more.
+fn output(command: &Command) -> Result<String, String> {
+    let run = || bounded(command, LIMIT).output().map_err(|error| error.to_string());
+    let mut output = run()?;
+    if output.status.code() == Some(UNREACHED) {
+        output = run()?;
+    }
     if output.status.success() {
         return Ok(String::from_utf8_lossy(&output.stdout).into_owned());
     }
     let said = [output.stderr, output.stdout].map(|bytes| String::from_utf8_lossy(&bytes).trim().to_owned());
     let said = said.into_iter().find(|said| !said.is_empty());
-    Err(said.unwrap_or_else(|| output.status.to_string()))
+    let silent = || match output.status.code() {
+        Some(TOO_LONG) => "it took too long".to_owned(),
+        _ => output.status.to_string(),
+    };
+    Err(said.unwrap_or_else(silent))
+}
+
+/// The same command line, for so many seconds at most. It ends with this program.
+fn bounded(command: &Command, seconds: &str) -> Command {
+    let mut bounded = Command::new("timeout");
+    bounded.args(["-k", "5", seconds]).arg(command.get_program()).args(command.get_args());
+    bounded.stdin(Stdio::null());
+    stop_with_us(&mut bounded);
+    bounded
 }
 
 /// Whether JupyterLab's port can be reached from here, as a browser would.
@@ -151,5 +206,54 @@ mod tests {
         let said = "ready in 0.3 s\n[0] Traceback\nerror: rank 0 failed first: exit status 1\nhint: see all";
         assert_eq!(reason(said), "rank 0 failed first: exit status 1");
         assert_eq!(reason("one\ntwo"), "two");
+    }
+
+    #[test]
+    fn all_are_asked_in_their_order_and_few_at_a_time() {
+        let [now, most] = [0, 0].map(AtomicUsize::new);
+        let asked = each(&(0..20).collect::<Vec<u64>>(), 3, |number| {
+            most.fetch_max(now.fetch_add(1, Ordering::SeqCst) + 1, Ordering::SeqCst);
+            thread::yield_now();
+            now.fetch_sub(1, Ordering::SeqCst);
+            number * 2
+        });
+        assert_eq!(asked, (0..20).map(|number| number * 2).collect::<Vec<u64>>());
+        assert!(most.into_inner() <= 3);
+    }
+
+    #[test]
+    fn what_hangs_ends_and_what_was_not_reached_is_tried_once_more() {
+        let shell = |script: &str| {
+            let mut command = Command::new("sh");
+            command.args(["-c", script]);
+            command
+        };
+        let status = bounded(&shell("sleep 600"), "0.1").status().expect("it runs");
+        assert_eq!(status.code(), Some(TOO_LONG));
+        let seen = std::env::temp_dir().join(format!("ronde-tried-{}", std::process::id()));
+        let script = format!("[ -e {0} ] && echo reached && exit; touch {0}; exit 255", seen.display());
+        assert_eq!(output(&shell(&script)), Ok("reached\n".to_owned()));
+        std::fs::remove_file(seen).expect("it was tried");
+        assert_eq!(output(&shell("echo why >&2; exit 255")), Err("why".to_owned()));
+    }
+
+    #[test]
+    fn a_share_that_hangs_is_told_apart_from_a_machine_that_does() {
+        let look = |docker: &str| {
+            let mut command = Command::new("sh");
+            command.args(["-c", LOOK, "sh", docker, "c", "/file", "word"]);
+            output(&command)
+        };
+        let script = std::env::temp_dir().join(format!("ronde-docker-{}", std::process::id()));
+        let docker = |inspect: &str, exec: &str| {
+            let text = format!("case $1 in inspect) {inspect} ;; exec) {exec} ;; esac");
+            std::fs::write(&script, text).expect("written");
+            look(&format!("timeout 0.5 sh {}", script.display()))
+        };
+        assert_eq!(docker("echo running", "echo word"), Ok("container running\nshare yes\n".to_owned()));
+        assert_eq!(docker("echo running", "sleep 600"), Ok("container running\n".to_owned()));
+        assert_eq!(docker("sleep 600", "echo word"), Ok("container hanging\n".to_owned()));
+        assert_eq!(docker("exit 1", "echo word"), Ok("container absent\n".to_owned()));
+        std::fs::remove_file(script).expect("removed");
     }
 }
