@@ -350,6 +350,23 @@ def test_scale_changes_the_number_of_workers_and_nothing_else(command: Command) 
     assert after == before.replace("count       = 2", "count       = 5")
 
 
+def test_a_scale_that_fails_or_is_refused_keeps_the_old_number(command: Command, tmp_path: Path) -> None:
+    before = (command.folder / "resources.auto.tfvars").read_text()
+    command.tell("login")
+    assert "nothing was changed" in command.run("scale", "5").stderr
+    assert (command.folder / "resources.auto.tfvars").read_text() == before
+    # A plan that replaces a worker that stays.
+    resource = {"addr": "openstack_compute_instance_v2.worker[0]"}
+    event = {"type": "planned_change", "change": {"resource": resource, "action": "replace"}}
+    (tmp_path / "plan.jsonl").write_text(json.dumps(event) + "\n")
+    command.env["FAKE_TERRAFORM"] = str(tmp_path)
+    refused = command.run("scale", "1")
+    assert refused.returncode == 1
+    assert "replace  openstack_compute_instance_v2.worker[0]" in refused.stderr
+    assert "if that is meant: --yes" in refused.stderr
+    assert (command.folder / "resources.auto.tfvars").read_text() == before
+
+
 def test_without_ansible_no_machine_is_made(command: Command) -> None:
     (command.programs / "ansible-playbook").unlink()
     alone = {"PATH": str(command.programs)}

@@ -13,7 +13,7 @@ use crate::inventory::{Cluster, SSH_PORT};
 use crate::playbook;
 use crate::process::Watcher;
 use crate::screen::Screen;
-use crate::terraform::command::{Terraform, Wish};
+use crate::terraform::command::{Plan, Terraform, Wish};
 use crate::terraform::event::Action;
 use crate::terraform::progress::{Planned, Progress};
 use crate::verbs::mend::{lost_to_terraform, mend};
@@ -44,7 +44,7 @@ pub(crate) fn up(args: &UpArgs) -> Result<(), Error> {
         let folder = Folder::find(named)?;
         // A cluster that is not a cloud's is brought up again in its own way.
         return match folder.kind()? {
-            Kind::Cloud => in_cloud(&folder, &watcher, &args.programs, args.yes, |_| false),
+            Kind::Cloud => in_cloud(&folder, &watcher, &args.programs, args.yes),
             kind => by_playbook(&folder, &watcher, args, kind),
         };
     }
@@ -112,7 +112,11 @@ pub(crate) fn scale(args: &ScaleArgs) -> Result<(), Error> {
             });
         }
     }
+    let started = Instant::now();
+    let watcher = Watcher::new()?;
+    let terraform = Terraform::new(args.programs.terraform.as_deref(), &folder, &watcher, &option)?;
     let mut variables = folder.variables(RESOURCES)?;
+    let text = variables.text();
     let before = variables.number("horovod_worker_node", "count").unwrap_or(1);
     if before != args.workers {
         variables.set("horovod_worker_node.count", args.workers);
@@ -120,34 +124,53 @@ pub(crate) fn scale(args: &ScaleArgs) -> Result<(), Error> {
     }
     let mut screen = Screen::new();
     screen.say(&[format!("workers: {before} → {} ({RESOURCES})", args.workers)]);
-    drop(screen);
-    let watcher = Watcher::new()?;
     // Whoever asks for fewer workers wants the others deleted.
-    in_cloud(&folder, &watcher, &args.programs, args.yes, |address| address.contains(".worker"))
+    let is_agreed = |change: &Planned| is_worker_to_go(change, args.workers);
+    let plan = agreed_plan(&terraform, &folder, &watcher, &mut screen, &args.programs, args.yes, is_agreed);
+    if plan.is_err() && before != args.workers {
+        // Otherwise the next run would do what was just refused.
+        folder.write(RESOURCES, text.as_bytes(), 0o644)?;
+    }
+    make(&terraform, &folder, screen, &plan?, started)
 }
 
-/// Makes a cluster with Terraform. `is_agreed` says of a resource that may go without being asked about.
-fn in_cloud(
+/// Whether a worker goes since there are to be fewer.
+fn is_worker_to_go(change: &Planned, workers: u64) -> bool {
+    let name = change.address.split_once('.').map_or("", |(_, name)| name);
+    let index = name.strip_prefix("worker[").and_then(|rest| rest.strip_suffix(']'));
+    let index = index.and_then(|index| index.parse::<u64>().ok());
+    change.action == Action::Delete && index.is_some_and(|index| index >= workers)
+}
+
+/// Makes a cluster with Terraform.
+fn in_cloud(folder: &Folder, watcher: &Watcher, programs: &ProgramArgs, yes: bool) -> Result<(), Error> {
+    let started = Instant::now();
+    let terraform = Terraform::new(programs.terraform.as_deref(), folder, watcher, &option_for(folder))?;
+    let mut screen = Screen::new();
+    let plan = agreed_plan(&terraform, folder, watcher, &mut screen, programs, yes, |_| false)?;
+    make(&terraform, folder, screen, &plan, started)
+}
+
+/// Plans, and asks if something would be lost. `is_agreed` says of a change that nobody has to be asked about it.
+fn agreed_plan(
+    terraform: &Terraform<'_>,
     folder: &Folder,
     watcher: &Watcher,
+    screen: &mut Screen,
     programs: &ProgramArgs,
     yes: bool,
-    is_agreed: impl Fn(&str) -> bool,
-) -> Result<(), Error> {
-    let started = Instant::now();
-    let option = option_for(folder);
-    let terraform = Terraform::new(programs.terraform.as_deref(), folder, watcher, &option)?;
+    is_agreed: impl Fn(&Planned) -> bool,
+) -> Result<Plan, Error> {
     let variables = ansible(folder, programs)?;
-    let mut screen = Screen::new();
-    terraform.init(&mut screen)?;
+    terraform.init(screen)?;
     if terraform.was_cut_short()?
-        && let Some(why) = mend(&terraform, watcher, &mut screen, yes)?
+        && let Some(why) = mend(terraform, watcher, screen, yes)?
     {
         screen.say(&[lost_to_terraform(&why)]);
     }
-    let (plan, planned_run) = terraform.plan(&mut screen, Wish::Make, &variables)?;
+    let (plan, planned_run) = terraform.plan(screen, Wish::Make, &variables)?;
     let lost: Vec<&Planned> =
-        planned_run.planned().filter(|change| is_loss(change) && !is_agreed(&change.address)).collect();
+        planned_run.planned().filter(|change| is_loss(change) && !is_agreed(change)).collect();
     if !lost.is_empty() && !yes {
         screen.say(&lost.iter().map(|change| line(change)).collect::<Vec<_>>());
         let what = format!("{} would be deleted or replaced", count(lost.len(), "thing"));
@@ -155,7 +178,18 @@ fn in_cloud(
     }
     let changes = planned_run.planned().count();
     screen.say(&[format!("  ✓ terraform plan  {}", count(changes, "change"))]);
-    terraform.apply(&mut screen, &plan)?;
+    Ok(plan)
+}
+
+/// Does what is planned, and says what comes next.
+fn make(
+    terraform: &Terraform<'_>,
+    folder: &Folder,
+    mut screen: Screen,
+    plan: &Plan,
+    started: Instant,
+) -> Result<(), Error> {
+    terraform.apply(&mut screen, plan)?;
     drop(screen);
     folder.note(&Noted::default())?;
     let cluster = folder.cluster()?;
@@ -305,6 +339,21 @@ mod tests {
         assert_eq!(image("registry.example/ronde:cpu", Some(&home)), "registry.example/ronde:cpu");
         assert_eq!(image("", Some(&home)), "");
         std::fs::remove_dir_all(home).expect("removed");
+    }
+
+    #[test]
+    fn only_workers_above_the_new_number_go_without_a_question() {
+        let change = |address: &str, action| Planned { address: address.to_owned(), action };
+        for (address, action, expected) in [
+            ("openstack_compute_instance_v2.worker[2]", Action::Delete, true),
+            ("openstack_networking_port_v2.worker[10]", Action::Delete, true),
+            ("openstack_compute_instance_v2.worker[1]", Action::Delete, false),
+            ("openstack_compute_instance_v2.worker[2]", Action::Replace, false),
+            ("openstack_compute_instance_v2.worker_group[2]", Action::Delete, false),
+            ("openstack_compute_instance_v2.master", Action::Delete, false),
+        ] {
+            assert_eq!(is_worker_to_go(&change(address, action), 2), expected, "{address} {action:?}");
+        }
     }
 
     #[test]
