@@ -155,6 +155,24 @@ def test_no_plan_is_left_and_logs_are_for_their_owner_only(command: Command) -> 
     assert {stat.S_IMODE((own / name).stat().st_mode) for name in ("plan.log", "apply.log")} == {0o600}
 
 
+def test_up_runs_ansible_every_time_and_plan_does_not(command: Command) -> None:
+    command.fake("terraform", f'echo "$*" >>{command.programs}/words; exec {FAKE_TERRAFORM} "$@"')
+    command.terraform = str(command.programs / "terraform")
+
+    def planned_with(verb: str) -> str:
+        (command.programs / "words").write_text("")
+        done = command.run(verb)
+        assert done.returncode == 0, done.stderr
+        words = (command.programs / "words").read_text().splitlines()
+        (line,) = (line for line in words if line.startswith("plan "))
+        return line
+
+    again = "-replace=terraform_data.configure[0]"
+    assert again not in planned_with("up"), "it is made anyway"
+    assert again in planned_with("up")
+    assert again not in planned_with("plan")
+
+
 def test_plan_makes_nothing(command: Command) -> None:
     done = command.run("plan")
     assert done.returncode == 0, done.stderr
@@ -589,6 +607,11 @@ def test_a_real_terraform_is_interrupted_resumed_and_deletes_everything(tmp_path
     assert done.returncode == 0, done.stderr
     assert "created   terraform_data.configure[0]" in done.stderr or "replaced" in done.stderr
     assert "terraform_data.network" not in done.stderr, "what was made stays"
+    command.configure("touch prepared-again")
+    assert "all is as it should be" in command.run("plan").stdout
+    done = command.run("up")
+    assert done.returncode == 0, done.stderr
+    assert (command.folder / "prepared-again").exists(), "machines may have changed, though no file has"
     done = command.run("down", "--yes")
     assert done.returncode == 0, done.stderr
     left = subprocess.run([program(), "state", "list"], cwd=command.folder, env=command.env, capture_output=True)

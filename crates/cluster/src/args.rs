@@ -190,8 +190,8 @@ pub(crate) struct PlanArgs {
 
 /// Make the cluster, or go on where an interrupted run has stopped.
 ///
-/// Checks quota, image, flavour, key and address before anything is made. A second run changes only what is not as it
-/// should be. Ctrl-C stops it; the same command then goes on.
+/// Checks quota, image, flavour, key and address before anything is made. A second run looks at all machines again and
+/// changes only what is not as it should be. Ctrl-C stops it; the same command then goes on.
 #[derive(Debug, Args)]
 pub(crate) struct UpArgs {
     #[command(flatten)]

@@ -13,7 +13,7 @@ use crate::screen::Screen;
 use crate::terraform::cause::{self, Cause};
 use crate::terraform::event;
 use crate::terraform::leftovers::{self, Answer};
-use crate::terraform::progress::Progress;
+use crate::terraform::progress::{Progress, runs_ansible};
 use crate::words::span;
 
 /// What is said when Terraform is told to stop.
@@ -93,7 +93,7 @@ impl<'a> Terraform<'a> {
         &self,
         screen: &mut Screen,
         wish: Wish,
-        variables: &[String],
+        options: &[String],
     ) -> Result<(Plan, Progress), Error> {
         let plan = Plan(self.folder.own("plan")?);
         let out = format!("-out={}", plan.0.display());
@@ -101,7 +101,7 @@ impl<'a> Terraform<'a> {
         if wish == Wish::Delete {
             words.push("-destroy");
         }
-        words.extend(variables.iter().map(String::as_str));
+        words.extend(options.iter().map(String::as_str));
         let (ended, progress) = self.follow(&words, "plan.log", "asking the cloud", screen)?;
         let after = "nothing was changed".to_owned();
         self.judge("terraform plan", &ended, || causes(&progress), after)?;
@@ -221,7 +221,7 @@ fn may_have_lost(ended: &Ended, was_cut_short: bool) -> bool {
 /// Everything that went wrong. Of Ansible's failures Terraform only repeats the output.
 fn causes(progress: &Progress) -> Vec<Cause> {
     let mut causes = cause::of_failures(progress.failures());
-    let is_told = |address: &str| !causes.is_empty() && address.starts_with("terraform_data.configure");
+    let is_told = |address: &str| !causes.is_empty() && runs_ansible(address);
     let errors: Vec<Cause> =
         progress.errors().iter().filter(|error| !is_told(&error.address)).map(cause::of).collect();
     causes.extend(errors);

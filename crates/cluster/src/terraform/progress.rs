@@ -14,7 +14,7 @@ use crate::terraform::event::{Action, Diagnostic, Event};
 use crate::words::{count, span};
 
 /// Whether this is the resource whose provisioner runs Ansible, whatever its index.
-fn runs_ansible(address: &str) -> bool {
+pub(crate) fn runs_ansible(address: &str) -> bool {
     address.split('[').next() == Some("terraform_data.configure")
 }
 

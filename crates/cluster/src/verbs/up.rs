@@ -15,7 +15,7 @@ use crate::process::Watcher;
 use crate::screen::Screen;
 use crate::terraform::command::{Plan, Terraform, Wish};
 use crate::terraform::event::Action;
-use crate::terraform::progress::{Planned, Progress};
+use crate::terraform::progress::{Planned, Progress, runs_ansible};
 use crate::verbs::mend::{lost_to_terraform, mend};
 use crate::verbs::{init, option_for};
 use crate::words::{count, span};
@@ -161,14 +161,15 @@ fn agreed_plan(
     yes: bool,
     is_agreed: impl Fn(&Planned) -> bool,
 ) -> Result<Plan, Error> {
-    let variables = ansible(folder, programs)?;
+    let mut options = ansible(folder, programs)?;
     terraform.init(screen)?;
     if terraform.was_cut_short()?
         && let Some(why) = mend(terraform, watcher, screen, yes)?
     {
         screen.say(&[lost_to_terraform(&why)]);
     }
-    let (plan, planned_run) = terraform.plan(screen, Wish::Make, &variables)?;
+    options.extend(again(&terraform.resources()?));
+    let (plan, planned_run) = terraform.plan(screen, Wish::Make, &options)?;
     let lost: Vec<&Planned> =
         planned_run.planned().filter(|change| is_loss(change) && !is_agreed(change)).collect();
     if !lost.is_empty() && !yes {
@@ -179,6 +180,12 @@ fn agreed_plan(
     let changes = planned_run.planned().count();
     screen.say(&[format!("  ✓ terraform plan  {}", count(changes, "change"))]);
     Ok(plan)
+}
+
+/// What has Terraform run Ansible also if nothing has changed in the files: something may have on the machines, which
+/// Terraform does not see.
+fn again(resources: &[String]) -> Option<String> {
+    resources.iter().find(|address| runs_ansible(address)).map(|address| format!("-replace={address}"))
 }
 
 /// Does what is planned, and says what comes next.
@@ -354,6 +361,14 @@ mod tests {
         ] {
             assert_eq!(is_worker_to_go(&change(address, action), 2), expected, "{address} {action:?}");
         }
+    }
+
+    #[test]
+    fn ansible_runs_again_where_it_has_run() {
+        let resources = ["openstack_compute_instance_v2.master", "terraform_data.configure[0]"];
+        let resources = resources.map(str::to_owned);
+        assert_eq!(again(&resources).as_deref(), Some("-replace=terraform_data.configure[0]"));
+        assert_eq!(again(&resources[..1]), None);
     }
 
     #[test]
