@@ -542,6 +542,8 @@ def test_a_job_ends_if_the_command_is_killed(inventory: Command, tmp_path: Path)
 def test_ssh_and_the_token_reach_the_right_container(inventory: Command) -> None:
     assert inventory.run("ssh", "worker-1", "--", "echo", "there").stdout == "there\n"
     assert "exec -i --user ronde c2 echo there" in (inventory.programs / "docker.log").read_text()
+    assert inventory.run("ssh", "host2", "--", "echo", "here").stdout == "here\n"
+    assert "exec -i --user ronde c2 echo here" in (inventory.programs / "docker.log").read_text()
     nobody = inventory.run("ssh", "worker-9")
     assert nobody.returncode == 1
     assert "there are lab-master, lab-worker-1" in nobody.stderr

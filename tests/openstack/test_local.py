@@ -125,6 +125,7 @@ def test_the_command_finds_all_well_and_reaches_every_container(cluster: LocalCl
     assert found["jupyter"] == {"address": "https://127.0.0.1:8888/lab", "answers": True, "reached": True}
     assert found["job"] == {"hosts": "ronde-master:1,ronde-worker-1:1", "passed": True}
     assert command.run("ssh", "worker-2", "--", "hostname").stdout == "host3\n"
+    assert command.run("ssh", "host2", "--", "hostname").stdout == "host2\n"
     assert command.run("jupyter", "--token").stdout.strip() == cluster.token()
     done = command.run("run", "--", "sh", "-c", "hostname; pwd")
     assert done.returncode == 0, done.stderr

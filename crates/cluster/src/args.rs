@@ -247,7 +247,7 @@ pub(crate) struct SshArgs {
     #[command(flatten)]
     pub(crate) folder: FolderArgs,
 
-    /// Which machine, as in worker-1; without it, the master.
+    /// Which machine, as in worker-1 or host2; without it, the master.
     #[arg(value_name = "NAME")]
     pub(crate) name: Option<String>,
 

@@ -22,8 +22,8 @@ pub(crate) struct Cluster {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Machine {
     pub(crate) name: String,
-    /// The name by which the others know it.
-    pub(crate) alias: Option<String>,
+    /// The name by which containers know it: `host1` is the master.
+    pub(crate) alias: String,
     pub(crate) is_master: bool,
     pub(crate) private_address: String,
     pub(crate) container: String,
@@ -62,11 +62,12 @@ impl Cluster {
             let mut of_group = common.clone();
             of_group.extend(vars(group.as_mapping_get("vars")));
             let hosts = group.as_mapping_get("hosts").and_then(Yaml::as_mapping);
-            for (name, own) in hosts.into_iter().flatten() {
+            for (at, (name, own)) in hosts.into_iter().flatten().enumerate() {
                 let name = name.as_str().ok_or("a host's name is no text")?;
                 let mut known = of_group.clone();
                 known.extend(vars(Some(own)));
-                machines.push(machine(name, is_master, &known)?);
+                let at = if is_master { 0 } else { at + 1 };
+                machines.push(machine(name, at, &known)?);
             }
         }
         if machines.iter().filter(|machine| machine.is_master).count() != 1 {
@@ -96,12 +97,11 @@ impl Cluster {
 
     /// The machine of this name.
     pub(crate) fn machine(&self, name: &str) -> Option<&Machine> {
-        let is_meant = |machine: &&Machine| {
-            machine.name == name
-                || machine.alias.as_deref() == Some(name)
-                || machine.name.strip_prefix(&format!("{}-", self.name)) == Some(name)
-        };
-        self.machines.iter().find(is_meant)
+        let find = |is_meant: &dyn Fn(&Machine) -> bool| self.machines.iter().find(|one| is_meant(one));
+        let prefix = format!("{}-", self.name);
+        find(&|machine| machine.name == name)
+            .or_else(|| find(&|machine| machine.name.strip_prefix(&prefix) == Some(name)))
+            .or_else(|| find(&|machine| machine.alias == name))
     }
 
     /// All machines as `-H` takes them.
@@ -122,7 +122,9 @@ impl Cluster {
     }
 }
 
-fn machine(name: &str, is_master: bool, known: &Vars) -> Result<Machine, String> {
+/// The machine at this place of the inventory; the master is at 0, and the first worker at 1.
+fn machine(name: &str, at: usize, known: &Vars) -> Result<Machine, String> {
+    let is_master = at == 0;
     let get = |key: &str| known.get(key).filter(|value| !value.is_empty()).cloned();
     let number = |key: &str| {
         get(key).map(|text| text.parse::<usize>().map_err(|_| format!("{key} of {name} is no number")))
@@ -146,16 +148,25 @@ fn machine(name: &str, is_master: bool, known: &Vars) -> Result<Machine, String>
             options: options.concat(),
         },
     };
+    // One that only Ansible can work out leaves the machine its other names.
+    let host = get("number").unwrap_or_else(|| usual_number(name, at).to_string());
     let usual = if is_master { "horovod_master" } else { "horovod_worker" };
     Ok(Machine {
         name: name.to_owned(),
-        alias: get("alias"),
+        alias: format!("host{host}"),
         is_master,
         private_address: get("private_address").unwrap_or(address),
         container: get("container").unwrap_or_else(|| usual.to_owned()),
         slots: number("slots").transpose()?.unwrap_or(gpus).max(1),
         way,
     })
+}
+
+/// The number of a machine whose inventory gives it none, as the role `member` has it: from a name that ends in
+/// `-worker-N`, so that no worker is renamed when another one leaves, or from its place.
+fn usual_number(name: &str, at: usize) -> usize {
+    let worker = name.rsplit_once("-worker-").and_then(|(_, number)| number.parse().ok());
+    if at == 0 { 1 } else { worker.unwrap_or(at).saturating_add(1) }
 }
 
 fn vars(node: Option<&Yaml<'_>>) -> Vars {
@@ -217,6 +228,30 @@ all:
             assert_eq!(cluster.machine(name).map(|machine| machine.name.as_str()), Some("ronde-worker-2"));
         }
         assert_eq!(cluster.machine("worker-3"), None);
+    }
+
+    #[test]
+    fn machines_are_known_by_the_names_that_containers_have_for_them() {
+        let named = |text: &str, name: &str| {
+            let cluster = Cluster::read(text).expect("it reads");
+            cluster.machine(name).map(|machine| machine.name.clone())
+        };
+        for (name, expected) in [
+            ("host1", Some("ronde-master")),
+            ("host2", Some("ronde-worker-1")),
+            ("host11", Some("ronde-worker-10")),
+            ("host4", None),
+        ] {
+            assert_eq!(named(INVENTORY, name).as_deref(), expected, "{name}");
+        }
+        let own =
+            "all: {children: {master: {hosts: {m: {}}}, workers: {hosts: {b: {}, a: {}, c: {number: 9}}}}}";
+        for (name, expected) in [("host2", "b"), ("host3", "a"), ("host9", "c")] {
+            assert_eq!(named(own, name).as_deref(), Some(expected), "{name}");
+        }
+        // A machine's own name counts more.
+        let odd = "all: {children: {master: {hosts: {m: {}}}, workers: {hosts: {x: {}, host2: {}}}}}";
+        assert_eq!(named(odd, "host2").as_deref(), Some("host2"));
     }
 
     #[test]
