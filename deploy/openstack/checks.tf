@@ -79,17 +79,21 @@ data "openstack_blockstorage_quotaset_v3" "project" {
   project_id = data.openstack_identity_auth_scope_v3.project.project_id
 }
 
-# What of the project's use is this cluster already: each of its machines has one port that is in use.
+# What of the project's use is this cluster already: each of its machines has one port, and the port a device. A port
+# that waits for its machine has none, and one whose machine is stopped still has it.
 data "openstack_networking_port_ids_v2" "master" {
   tags       = concat(local.tags, ["ronde-master"])
-  status     = "ACTIVE"
   depends_on = [data.openstack_identity_auth_scope_v3.project]
 }
 
 data "openstack_networking_port_ids_v2" "worker" {
   tags       = concat(local.tags, ["ronde-worker"])
-  status     = "ACTIVE"
   depends_on = [data.openstack_identity_auth_scope_v3.project]
+}
+
+data "openstack_networking_port_v2" "there" {
+  for_each = toset(concat(data.openstack_networking_port_ids_v2.master.ids, data.openstack_networking_port_ids_v2.worker.ids))
+  port_id  = each.key
 }
 
 locals {
@@ -115,8 +119,15 @@ locals {
   worker_gpus = var.horovod_worker_node.gpus != null ? var.horovod_worker_node.gpus : local.gpus_of.worker
 
   # What this plan adds to what the project uses already; -1 stands for no limit.
-  new_masters = max(1 - length(data.openstack_networking_port_ids_v2.master.ids), 0)
-  new_workers = max(local.worker.count - length(data.openstack_networking_port_ids_v2.worker.ids), 0)
+  machines_there = {
+    for kind, ids in {
+      master = data.openstack_networking_port_ids_v2.master.ids
+      worker = data.openstack_networking_port_ids_v2.worker.ids
+    } :
+    kind => length([for id in ids : id if data.openstack_networking_port_v2.there[id].device_id != ""])
+  }
+  new_masters = max(1 - local.machines_there.master, 0)
+  new_workers = max(local.worker.count - local.machines_there.worker, 0)
   limits      = data.openstack_compute_limits_v2.project
   compute = {
     instances = {

@@ -37,6 +37,15 @@ class FloatingAddress:
     port: str | None = None
 
 
+@dataclass
+class Port:
+    """A port of a cluster's machine: the tag that says of which kind, and the machine, if it is there."""
+
+    tag: str
+    device: str = "a-machine"
+    status: str = "ACTIVE"
+
+
 class FakeCloud:
     """The fake, as a context manager, on a free port of this machine."""
 
@@ -46,8 +55,7 @@ class FakeCloud:
         self.key_pairs = {"anna": "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIA anna"}
         self.networks = {"public": True}
         self.addresses: dict[str, FloatingAddress] = {}
-        # Ports of machines, by their tag.
-        self.ports: dict[str, list[str]] = {}
+        self.ports: dict[str, Port] = {}
         self.limits = {
             "maxTotalInstances": 10,
             "totalInstancesUsed": 0,
@@ -192,9 +200,15 @@ class FakeCloud:
                 ]
             }
         if kind == "ports":
-            tags = set(query["tags"].split(","))
+            tags = query.get("tags", "").split(",")
             return 200, {
-                "ports": [{"id": port, "tags": sorted(tags)} for tag in tags for port in self.ports.get(tag, [])]
+                "ports": [
+                    {"id": known, "tags": [port.tag], "device_id": port.device, "status": port.status}
+                    for known, port in self.ports.items()
+                    if query.get("id", known) == known
+                    and query.get("status", port.status) == port.status
+                    and ("tags" not in query or port.tag in tags)
+                ]
             }
         if kind == "floatingips":
             return 200, {

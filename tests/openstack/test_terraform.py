@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from fake_cloud import PASSWORD, USER, FakeCloud, Flavor, FloatingAddress
+from fake_cloud import PASSWORD, USER, FakeCloud, Flavor, FloatingAddress, Port
 from terraform import DEPLOY, Cluster
 
 KEY = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIJh4Vw5JqVtfUVRKXUB5nF5hQx1Yy0mFZb9zIhF2kJ3w anna@laptop"
@@ -402,11 +402,20 @@ def test_a_private_key_is_refused_and_not_shown(cluster: Cluster, where: str) ->
 
 def test_the_machines_that_are_there_do_not_count_against_the_quota_again(cluster: Cluster, cloud: FakeCloud) -> None:
     limits(maxTotalInstances=4, totalInstancesUsed=3, maxTotalCores=8, totalCoresUsed=6)(cloud)
-    cloud.ports = {"ronde-master": ["m"], "ronde-worker": ["w1", "w2"]}
+    # One of them is stopped; the third worker has got no further than its port.
+    stopped, unused = Port("ronde-worker", status="DOWN"), Port("ronde-worker", device="", status="DOWN")
+    cloud.ports = {"m": Port("ronde-master"), "w1": Port("ronde-worker"), "w2": stopped, "w3": unused}
     cluster.write(horovod_worker_node={"count": 3})
     cluster.run("plan", check=True)
     cluster.write(horovod_worker_node={"count": 4})
     assert "instances: 2 more machines are needed, and 3 of 4 are in use" in cluster.run("plan").words
+
+
+def test_the_address_of_a_master_that_is_stopped_is_still_its_own(cluster: Cluster, cloud: FakeCloud) -> None:
+    cloud.ports = {"m": Port("ronde-master", status="DOWN")}
+    cloud.addresses["198.51.100.9"] = FloatingAddress(port="m")
+    cluster.write(horovod_master_node={"public_ip": "198.51.100.9"})
+    cluster.run("plan", check=True)
 
 
 def test_a_plan_has_one_master_two_workers_and_the_ways_to_them(cluster: Cluster) -> None:
