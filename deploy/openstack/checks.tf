@@ -118,13 +118,16 @@ locals {
   master_gpus = var.horovod_master_node.gpus != null ? var.horovod_master_node.gpus : local.gpus_of.master
   worker_gpus = var.horovod_worker_node.gpus != null ? var.horovod_worker_node.gpus : local.gpus_of.worker
 
+  # Ports whose mark is the name alone are of a cluster from before it had an identity.
+  is_own = { for id, port in data.openstack_networking_port_v2.there : id => contains([local.own_mark, local.name_mark], port.description) }
+
   # What this plan adds to what the project uses already; -1 stands for no limit.
   machines_there = {
     for kind, ids in {
       master = data.openstack_networking_port_ids_v2.master.ids
       worker = data.openstack_networking_port_ids_v2.worker.ids
     } :
-    kind => length([for id in ids : id if data.openstack_networking_port_v2.there[id].device_id != ""])
+    kind => length([for id in ids : id if local.is_own[id] && data.openstack_networking_port_v2.there[id].device_id != ""])
   }
   new_masters = max(1 - local.machines_there.master, 0)
   new_workers = max(local.worker.count - local.machines_there.worker, 0)
@@ -189,9 +192,14 @@ locals {
 }
 
 resource "terraform_data" "checks" {
-  input = var.cluster_name
+  input = local.own_mark
 
   lifecycle {
+    # Without ports of that name it holds before the identity is known, and so in the first plan already.
+    precondition {
+      condition     = alltrue(values(local.is_own))
+      error_message = "The project has another cluster that is called ${var.cluster_name}, and it is not the one of this folder: give yours another cluster_name in resources.auto.tfvars. `openstack port list --long --tags ${local.name_mark}` shows the other's ports; those that an interrupted run of this folder has lost, python3 leftovers.py lists."
+    }
     precondition {
       condition     = var.horovod_master_node.image_id != null ? contains(local.master_images, var.horovod_master_node.image_id) : length(local.master_images) > 0
       error_message = "The cloud has no image ${coalesce(var.horovod_master_node.image_name, var.horovod_master_node.image_id)} (horovod_master_node): `openstack image list` shows those it has."
@@ -223,7 +231,7 @@ resource "terraform_data" "checks" {
     precondition {
       condition = local.given_address == null ? true : (
         coalesce(data.openstack_networking_floatingip_v2.given[0].port_id, "-") == "-" ||
-        contains(data.openstack_networking_port_ids_v2.master.ids, data.openstack_networking_floatingip_v2.given[0].port_id)
+        contains([for id in data.openstack_networking_port_ids_v2.master.ids : id if local.is_own[id]], data.openstack_networking_floatingip_v2.given[0].port_id)
       )
       error_message = "The address ${var.horovod_master_node.public_ip} (horovod_master_node.public_ip) is in use by another machine: take one that is not (openstack floating ip list), or \"\" to get a new one."
     }

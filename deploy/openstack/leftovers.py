@@ -3,8 +3,9 @@
 
 A Terraform that is stopped, by Ctrl-C, a kill or the loss of its machine, may not learn the id of what it was just
 making. The next `apply` then finds a port or a name taken, or makes a second network; `destroy` leaves the first.
-Everything that a cluster has is marked with its name from the moment it is made (network.tf, machines.tf), so it can be
-found.
+Everything that a cluster has is marked from the moment it is made (network.tf, machines.tf), so it can be found. The
+mark holds the cluster's name and an identity that only this folder has: the state has it, and the file
+.ronde/identities has all that there have been. So another's cluster of the same name is left alone.
 
     python3 leftovers.py            # lists it; status 1 if there is any, 2 if that cannot be told
     python3 leftovers.py --delete   # deletes it
@@ -29,8 +30,7 @@ FOLDER = Path(__file__).resolve().parent
 
 # What Terraform is asked for: it alone knows how its variable files are read.
 SETTINGS = (
-    "jsonencode({ name = var.cluster_name, mark = local.mark, auth = nonsensitive(var.auth_data), "
-    "provider = var.openstack_provider })"
+    "jsonencode({ mark = local.name_mark, auth = nonsensitive(var.auth_data), provider = var.openstack_provider })"
 )
 
 
@@ -44,7 +44,9 @@ def main() -> int:
     if options.terraform is None:
         give_up("neither terraform nor tofu is installed; --terraform names the program")
     settings = json.loads(json.loads(terraform(options.terraform, "console", question=SETTINGS)))
-    known = set(known_ids(json.loads(terraform(options.terraform, "show", "-json"))))
+    state = resources(json.loads(terraform(options.terraform, "show", "-json")))
+    known = {str(resource["values"].get("id")) for resource in state}
+    marks = own_marks(settings["mark"], state, FOLDER / ".ronde" / "identities")
     try:
         import openstack
         from keystoneauth1.exceptions import ClientException
@@ -52,7 +54,7 @@ def main() -> int:
         give_up("openstacksdk is not installed: pip install openstacksdk")
     try:
         cloud = openstack.connect(**login(settings))
-        found = everything(cloud, settings["name"], settings["mark"])
+        found = everything(cloud, marks)
         left = [(kind, one, delete) for kind, one, delete in found if one.id not in known]
         for kind, one, delete in left:
             print(f"{kind} {one.name or one.id} ({one.id}){': deleting' if options.delete else ''}", flush=True)
@@ -80,10 +82,20 @@ def terraform(program: str, *words: str, question: str = "") -> str:
     return done.stdout
 
 
-def known_ids(state: dict[str, Any]) -> Iterator[str]:
-    """Return the ids of all that the state holds."""
-    for resource in state.get("values", {}).get("root_module", {}).get("resources", []):
-        yield str(resource["values"].get("id"))
+def resources(state: dict[str, Any]) -> list[dict[str, Any]]:
+    """Return all that the state holds and Terraform has made."""
+    found = state.get("values", {}).get("root_module", {}).get("resources", [])
+    return [resource for resource in found if resource["mode"] == "managed"]
+
+
+def own_marks(name_mark: str, state: list[dict[str, Any]], file: Path) -> set[str]:
+    """Return the marks of what is this folder's; none if it has never made anything."""
+    identities = {resource["values"]["id"] for resource in state if resource["address"] == "terraform_data.identity"}
+    # Clusters once had no identity. Their mark is the name alone, as long as their state has things of the cloud.
+    is_old = not identities and any(resource["type"].startswith("openstack_") for resource in state)
+    if file.exists():
+        identities |= set(file.read_text().split())
+    return {f"{name_mark}-{identity}" for identity in identities} | ({name_mark} if is_old else set())
 
 
 def login(settings: dict[str, Any]) -> dict[str, Any]:
@@ -114,8 +126,13 @@ def login(settings: dict[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in given.items() if value not in (None, {})}
 
 
-def everything(cloud: Any, name: str, mark: str) -> Iterator[tuple[str, Any, Any]]:
-    """Return all that carries the mark, in an order in which it can be deleted, and how."""
+def mark_of(one: Any) -> str:
+    """Return the mark in the metadata of a server or volume."""
+    return str(one.metadata.get("ronde_mark") or f"ronde-cluster-{one.metadata.get('ronde_cluster')}")
+
+
+def everything(cloud: Any, marks: set[str]) -> Iterator[tuple[str, Any, Any]]:
+    """Return all that carries one of the marks, in an order in which it can be deleted, and how."""
     compute, network = cloud.compute, cloud.network
 
     def delete_server(server: Any) -> None:
@@ -127,30 +144,34 @@ def everything(cloud: Any, name: str, mark: str) -> Iterator[tuple[str, Any, Any
             network.remove_interface_from_router(router, port_id=port.id)
         network.delete_router(router)
 
+    def described(listed: Any) -> Iterator[Any]:
+        for mark in sorted(marks):
+            yield from listed(description=mark)
+
     for server in compute.servers():
-        if server.metadata.get("ronde_cluster") == name:
+        if mark_of(server) in marks:
             yield "server", server, delete_server
-    for address in network.ips(description=mark):
+    for address in described(network.ips):
         yield "floating IP", address, network.delete_ip
-    for router in network.routers(description=mark):
+    for router in described(network.routers):
         yield "router", router, delete_router
-    for port in network.ports(description=mark):
+    for port in described(network.ports):
         yield "port", port, network.delete_port
-    for subnet in network.subnets(description=mark):
+    for subnet in described(network.subnets):
         yield "subnet", subnet, network.delete_subnet
-    for one in network.networks(description=mark):
+    for one in described(network.networks):
         yield "network", one, network.delete_network
-    for group in network.security_groups(description=mark):
+    for group in described(network.security_groups):
         yield "security group", group, network.delete_security_group
     for pair in compute.keypairs():
-        if pair.name == mark:
+        if pair.name in marks:
             yield "key pair", pair, compute.delete_keypair
     for group in compute.server_groups():
-        if group.name == mark:
+        if group.name in marks:
             yield "server group", group, compute.delete_server_group
     if any(service["type"].startswith("volume") for service in cloud.service_catalog):
         for volume in cloud.block_storage.volumes():
-            if volume.metadata.get("ronde_cluster") == name:
+            if mark_of(volume) in marks:
                 yield "volume", volume, cloud.block_storage.delete_volume
 
 

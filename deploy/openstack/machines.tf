@@ -1,12 +1,15 @@
 # The machines: one master, any number of workers, and what they are made of.
 
 locals {
-  # Whatever is made carries the cluster's name from the first moment, so that it is found even where the state does not
-  # have it (leftovers.py): as its description, its metadata, or, where there is neither, as its name. Tags come a moment
-  # later, and are for people and for counting.
-  mark     = "ronde-cluster-${var.cluster_name}"
-  metadata = { ronde_cluster = var.cluster_name }
-  tags     = [local.mark]
+  # Whatever is made carries a mark from the first moment, so that it is found even where the state does not have it
+  # (leftovers.py): as its description, its metadata, or, where there is neither, as its name. Others in the project may
+  # have given their cluster the same name, so the mark ends with what only this one has. It comes out of the checks, so
+  # that nothing is made before them. Tags come a moment later, and are for people and for counting.
+  name_mark = "ronde-cluster-${var.cluster_name}"
+  own_mark  = "${local.name_mark}-${terraform_data.identity.id}"
+  mark      = terraform_data.checks.output
+  metadata  = { ronde_cluster = var.cluster_name, ronde_mark = local.mark }
+  tags      = [local.name_mark]
 
   worker = {
     count             = var.horovod_worker_node.count
@@ -26,6 +29,15 @@ locals {
   key_name       = local.upload_key ? one(openstack_compute_keypair_v2.cluster[*].name) : var.horovod_master_node.key_pair
 }
 
+# Its id tells this cluster from all others. It is in the state before anything is in the cloud, and also in a file that
+# stays when the state is emptied, so that what an interrupted run has lost is found even then.
+resource "terraform_data" "identity" {
+  provisioner "local-exec" {
+    command     = "mkdir -p -m 700 .ronde && echo '${self.id}' >>.ronde/identities"
+    working_dir = path.module
+  }
+}
+
 # A pair that the cloud would make itself has its private half in the state; so only a public half is ever given.
 resource "openstack_compute_keypair_v2" "cluster" {
   count = local.upload_key ? 1 : 0
@@ -38,6 +50,11 @@ resource "openstack_compute_servergroup_v2" "cluster" {
   count    = var.server_group == "" ? 0 : 1
   name     = local.mark
   policies = [var.server_group]
+
+  lifecycle {
+    # Another name would be another group, and that means other machines.
+    ignore_changes = [name]
+  }
 }
 
 resource "openstack_networking_port_v2" "master" {

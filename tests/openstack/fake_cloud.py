@@ -39,9 +39,10 @@ class FloatingAddress:
 
 @dataclass
 class Port:
-    """A port of a cluster's machine: the tag that says of which kind, and the machine, if it is there."""
+    """A port of a cluster's machine: the tag that says of which kind, whose it is, and the machine, if it is there."""
 
     tag: str
+    mark: str = "ronde-cluster-ronde"
     device: str = "a-machine"
     status: str = "ACTIVE"
 
@@ -203,7 +204,8 @@ class FakeCloud:
             tags = query.get("tags", "").split(",")
             return 200, {
                 "ports": [
-                    {"id": known, "tags": [port.tag], "device_id": port.device, "status": port.status}
+                    {"id": known, "tags": [port.tag], "description": port.mark}
+                    | {"device_id": port.device, "status": port.status}
                     for known, port in self.ports.items()
                     if query.get("id", known) == known
                     and query.get("status", port.status) == port.status

@@ -7,14 +7,19 @@ from __future__ import annotations
 
 import json
 import re
+import runpy
 import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from fake_cloud import PASSWORD, USER, FakeCloud, Flavor, FloatingAddress, Port
 from terraform import DEPLOY, Cluster
+
+# What leftovers.py has: it lies in a folder that is not one of Python's.
+leftovers = SimpleNamespace(**runpy.run_path(str(DEPLOY / "leftovers.py")))
 
 KEY = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIJh4Vw5JqVtfUVRKXUB5nF5hQx1Yy0mFZb9zIhF2kJ3w anna@laptop"
 
@@ -412,10 +417,107 @@ def test_the_machines_that_are_there_do_not_count_against_the_quota_again(cluste
 
 
 def test_the_address_of_a_master_that_is_stopped_is_still_its_own(cluster: Cluster, cloud: FakeCloud) -> None:
-    cloud.ports = {"m": Port("ronde-master", status="DOWN")}
+    mark = f"ronde-cluster-ronde-{identity_of(cluster)}"
+    cloud.ports = {"m": Port("ronde-master", mark, status="DOWN")}
     cloud.addresses["198.51.100.9"] = FloatingAddress(port="m")
     cluster.write(horovod_master_node={"public_ip": "198.51.100.9"})
     cluster.run("plan", check=True)
+
+
+def identity_of(cluster: Cluster) -> str:
+    """Give a cluster its identity, for which nothing is made in the cloud, and return that."""
+    cluster.run("apply", "-auto-approve", "-target=terraform_data.identity", check=True)
+    return (cluster.folder / ".ronde" / "identities").read_text().strip()
+
+
+@pytest.mark.parametrize("verb", ["plan", "apply"])
+def test_a_name_that_another_cluster_has_is_refused_before_anything_is_made(
+    cluster: Cluster, cloud: FakeCloud, verb: str
+) -> None:
+    cloud.ports = {"m": Port("ronde-master", "ronde-cluster-ronde-another")}
+    cloud.addresses["198.51.100.9"] = FloatingAddress(port="m")
+    cluster.write(horovod_master_node={"public_ip": "198.51.100.9"})
+    # A first apply learns its identity before it looks at the name; every other plan knows it.
+    if verb == "plan":
+        identity_of(cluster)
+    done = cluster.run(verb, *(["-auto-approve"] if verb == "apply" else []))
+    assert done.status == 1
+    assert "The project has another cluster that is called ronde, and it is not the one of this folder" in done.words
+    assert "198.51.100.9 (horovod_master_node.public_ip) is in use by another machine" in done.words
+    made = {request for request in cloud.requests if not request.startswith("GET ")}
+    assert made == {"POST v3/auth/tokens"}
+    assert (cluster.folder / ".ronde").stat().st_mode & 0o777 == 0o700
+
+
+def test_a_second_apply_keeps_the_identity(cluster: Cluster) -> None:
+    first = identity_of(cluster)
+    assert identity_of(cluster) == first
+    state = json.loads(cluster.run("show", "-json", check=True).output)
+    found = leftovers.own_marks("ronde-cluster-ronde", leftovers.resources(state), cluster.folder / "none")
+    assert found == {f"ronde-cluster-ronde-{first}"}
+
+
+def test_leftovers_are_looked_for_by_every_identity_that_the_folder_had(tmp_path: Path) -> None:
+    identity = {"address": "terraform_data.identity", "type": "terraform_data", "values": {"id": "2"}}
+    server = {
+        "address": "openstack_compute_instance_v2.master",
+        "type": "openstack_compute_instance_v2",
+        "values": {"id": "s"},
+    }
+    file = tmp_path / "identities"
+    # Nothing has been made; before there were identities; before and after `destroy`.
+    assert leftovers.own_marks("ronde-cluster-ronde", [], file) == set()
+    assert leftovers.own_marks("ronde-cluster-ronde", [server], file) == {"ronde-cluster-ronde"}
+    assert leftovers.own_marks("ronde-cluster-ronde", [identity, server], file) == {"ronde-cluster-ronde-2"}
+    file.write_text("1\n2\n")
+    assert leftovers.own_marks("ronde-cluster-ronde", [], file) == {"ronde-cluster-ronde-1", "ronde-cluster-ronde-2"}
+
+
+class Things(SimpleNamespace):
+    """Things of a cloud as OpenStack's library lists them: by their description, if one is asked for."""
+
+    def __call__(self, **wanted: str) -> list[SimpleNamespace]:
+        return [one for one in self.all if all(getattr(one, name) == value for name, value in wanted.items())]
+
+
+def thing(name: str, **attributes: Any) -> SimpleNamespace:
+    return SimpleNamespace(id=f"id-of-{name}", name=name, **{"description": "", "metadata": {}} | attributes)
+
+
+class FakeLibrary:
+    """A cloud as OpenStack's library shows it; notes what is deleted."""
+
+    def __init__(self, **things: list[SimpleNamespace]) -> None:
+        self.deleted: list[str] = []
+        self.things = things
+        self.compute = self.network = self.block_storage = self
+        self.service_catalog = [{"type": "volumev3"}]
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("delete_"):
+            return lambda one: self.deleted.append(one.name)
+        return Things(all=self.things.get(name, []))
+
+
+def test_leftovers_are_this_folders_and_not_those_of_another_cluster_of_that_name() -> None:
+    marks = {"ours": "ronde-cluster-ronde-1", "theirs": "ronde-cluster-ronde-2", "old": "ronde-cluster-ronde"}
+    metadata = {whose: {"ronde_cluster": "ronde", "ronde_mark": mark} for whose, mark in marks.items()}
+    metadata["old"] = {"ronde_cluster": "ronde"}
+    cloud = FakeLibrary(
+        servers=[thing(whose, metadata=metadata[whose]) for whose in marks] + [thing("nobodys")],
+        networks=[thing(whose, description=mark) for whose, mark in marks.items()],
+        keypairs=[thing(mark) for mark in marks.values()],
+        volumes=[thing(whose, metadata=metadata[whose]) for whose in marks],
+    )
+
+    def found(*marks: str) -> list[str]:
+        return [f"{kind} {one.name}" for kind, one, _ in leftovers.everything(cloud, set(marks))]
+
+    assert found() == []
+    ours = found("ronde-cluster-ronde-1")
+    assert ours == ["server ours", "network ours", "key pair ronde-cluster-ronde-1", "volume ours"]
+    old = found("ronde-cluster-ronde")
+    assert old == ["server old", "network old", "key pair ronde-cluster-ronde", "volume old"]
 
 
 def test_a_plan_has_one_master_two_workers_and_the_ways_to_them(cluster: Cluster) -> None:
