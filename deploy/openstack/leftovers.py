@@ -24,6 +24,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, NoReturn
 
 FOLDER = Path(__file__).resolve().parent
@@ -31,6 +32,13 @@ FOLDER = Path(__file__).resolve().parent
 # What Terraform is asked for: it alone knows how its variable files are read.
 SETTINGS = (
     "jsonencode({ mark = local.name_mark, auth = nonsensitive(var.auth_data), provider = var.openstack_provider })"
+)
+
+# Whom a router's port on a subnet belongs to: of a plain router, one that has a second, and one that is everywhere.
+INTERFACES = (
+    "network:router_interface",
+    "network:ha_router_replicated_interface",
+    "network:router_interface_distributed",
 )
 
 
@@ -139,27 +147,51 @@ def everything(cloud: Any, marks: set[str]) -> Iterator[tuple[str, Any, Any]]:
         compute.delete_server(server)
         compute.wait_for_delete(server)
 
+    def interfaces(router: Any) -> Iterator[Any]:
+        for owner in INTERFACES:
+            yield from network.ports(device_id=router.id, device_owner=owner)
+
+    def delete_interface(port: Any) -> None:
+        network.remove_interface_from_router(port.device_id, None, port.id)
+
     def delete_router(router: Any) -> None:
-        for port in network.ports(device_id=router.id, device_owner="network:router_interface"):
-            network.remove_interface_from_router(router, port_id=port.id)
+        for port in interfaces(router):
+            delete_interface(port)
         network.delete_router(router)
+
+    def detach(attachment: Any) -> None:
+        cloud.detach_volume(attachment.server, attachment.volume)
 
     def described(listed: Any) -> Iterator[Any]:
         for mark in sorted(marks):
             yield from listed(description=mark)
 
-    for server in compute.servers():
-        if mark_of(server) in marks:
-            yield "server", server, delete_server
+    servers = [server for server in compute.servers() if mark_of(server) in marks]
+    volumes = []
+    if any(service["type"].startswith("volume") for service in cloud.service_catalog):
+        volumes = [volume for volume in cloud.block_storage.volumes() if mark_of(volume) in marks]
+    for volume in volumes:
+        for server in servers:
+            if any(attachment["server_id"] == server.id for attachment in volume.attachments):
+                # Terraform knows it by both ids.
+                both = f"{server.id}/{volume.id}"
+                yield "volume attachment", SimpleNamespace(id=both, name="", server=server, volume=volume), detach
+    for server in servers:
+        yield "server", server, delete_server
     for address in described(network.ips):
         yield "floating IP", address, network.delete_ip
+    networks = list(described(network.networks))
     for router in described(network.routers):
+        # Into networks of others somebody else may have led our router.
+        for port in interfaces(router):
+            if any(port.network_id == one.id for one in networks):
+                yield "router interface", port, delete_interface
         yield "router", router, delete_router
     for port in described(network.ports):
         yield "port", port, network.delete_port
     for subnet in described(network.subnets):
         yield "subnet", subnet, network.delete_subnet
-    for one in described(network.networks):
+    for one in networks:
         yield "network", one, network.delete_network
     for group in described(network.security_groups):
         yield "security group", group, network.delete_security_group
@@ -169,10 +201,8 @@ def everything(cloud: Any, marks: set[str]) -> Iterator[tuple[str, Any, Any]]:
     for group in compute.server_groups():
         if group.name in marks:
             yield "server group", group, compute.delete_server_group
-    if any(service["type"].startswith("volume") for service in cloud.service_catalog):
-        for volume in cloud.block_storage.volumes():
-            if mark_of(volume) in marks:
-                yield "volume", volume, cloud.block_storage.delete_volume
+    for volume in volumes:
+        yield "volume", volume, cloud.block_storage.delete_volume
 
 
 if __name__ == "__main__":

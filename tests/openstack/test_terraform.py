@@ -494,8 +494,10 @@ class FakeLibrary:
         self.service_catalog = [{"type": "volumev3"}]
 
     def __getattr__(self, name: str) -> Any:
-        if name.startswith("delete_"):
-            return lambda one: self.deleted.append(one.name)
+        if name.startswith(("delete_", "remove_", "detach_")):
+            return lambda *what: self.deleted.append(
+                " ".join([name, *(getattr(one, "id", one) for one in what if one)])
+            )
         return Things(all=self.things.get(name, []))
 
 
@@ -507,7 +509,7 @@ def test_leftovers_are_this_folders_and_not_those_of_another_cluster_of_that_nam
         servers=[thing(whose, metadata=metadata[whose]) for whose in marks] + [thing("nobodys")],
         networks=[thing(whose, description=mark) for whose, mark in marks.items()],
         keypairs=[thing(mark) for mark in marks.values()],
-        volumes=[thing(whose, metadata=metadata[whose]) for whose in marks],
+        volumes=[thing(whose, metadata=metadata[whose], attachments=[]) for whose in marks],
     )
 
     def found(*marks: str) -> list[str]:
@@ -518,6 +520,39 @@ def test_leftovers_are_this_folders_and_not_those_of_another_cluster_of_that_nam
     assert ours == ["server ours", "network ours", "key pair ronde-cluster-ronde-1", "volume ours"]
     old = found("ronde-cluster-ronde")
     assert old == ["server old", "network old", "key pair ronde-cluster-ronde", "volume old"]
+
+
+@pytest.mark.parametrize("owner", leftovers.INTERFACES)
+def test_leftovers_of_a_router_and_of_a_volume_that_are_known_are_found(owner: str) -> None:
+    mark = "ronde-cluster-ronde-1"
+    inside = thing("inside", device_id="id-of-router", device_owner=owner, network_id="id-of-network")
+    elsewhere = thing("elsewhere", device_id="id-of-router", device_owner=owner, network_id="id-of-another")
+    cloud = FakeLibrary(
+        servers=[thing("master", metadata={"ronde_mark": mark})],
+        routers=[thing("router", description=mark)],
+        networks=[thing("network", description=mark)],
+        ports=[inside, elsewhere],
+        volumes=[thing("share", metadata={"ronde_mark": mark}, attachments=[{"server_id": "id-of-master"}])],
+    )
+    found = list(leftovers.everything(cloud, {mark}))
+    assert [f"{kind} {one.id}" for kind, one, _ in found] == [
+        "volume attachment id-of-master/id-of-share",
+        "server id-of-master",
+        "router interface id-of-inside",
+        "router id-of-router",
+        "network id-of-network",
+        "volume id-of-share",
+    ]
+    for kind, one, delete in found:
+        if kind in ("volume attachment", "router interface", "router"):
+            delete(one)
+    assert cloud.deleted == [
+        "detach_volume id-of-master id-of-share",
+        "remove_interface_from_router id-of-router id-of-inside",
+        "remove_interface_from_router id-of-router id-of-inside",
+        "remove_interface_from_router id-of-router id-of-elsewhere",
+        "delete_router id-of-router",
+    ]
 
 
 def test_a_plan_has_one_master_two_workers_and_the_ways_to_them(cluster: Cluster) -> None:
