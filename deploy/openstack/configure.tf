@@ -125,6 +125,7 @@ resource "terraform_data" "configure" {
   triggers_replace = {
     inventory = terraform_data.inventory.id
     machines  = [for name in local.names : terraform_data.ready[name].id]
+    volume    = one(openstack_blockstorage_volume_v3.share[*].size)
     roles     = sha256(join("", [for file in sort(fileset(path.module, "ansible/**")) : filesha256("${path.module}/${file}")]))
   }
 

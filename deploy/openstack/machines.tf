@@ -162,6 +162,8 @@ resource "openstack_blockstorage_volume_v3" "share" {
   size        = var.horovod_master_node.volume_size
   volume_type = var.horovod_master_node.volume_type
   metadata    = local.metadata
+  # A larger volume_size is for a volume that is in use; the role `share` then lets the file system grow.
+  enable_online_resize = true
 }
 
 resource "openstack_compute_volume_attach_v2" "share" {

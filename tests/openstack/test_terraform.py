@@ -672,7 +672,8 @@ def test_volumes_groups_and_gpus_are_planned(cluster: Cluster, cloud: FakeCloud)
     )
     plan = cluster.plan()
     planned = {change["address"]: change["change"]["after"] for change in plan["resource_changes"]}
-    assert planned["openstack_blockstorage_volume_v3.share[0]"]["size"] == 50
+    share = planned["openstack_blockstorage_volume_v3.share[0]"]
+    assert (share["size"], share["enable_online_resize"]) == (50, True)
     assert "openstack_compute_volume_attach_v2.share[0]" in planned
     assert planned["openstack_compute_servergroup_v2.cluster[0]"]["policies"] == ["anti-affinity"]
     disk = planned["openstack_compute_instance_v2.worker[0]"]["block_device"][0]
