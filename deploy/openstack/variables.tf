@@ -257,7 +257,7 @@ variable "ready_timeout" {
   nullable    = false
 
   validation {
-    condition     = var.ready_timeout >= 1
-    error_message = "ready_timeout is in seconds, at least 1."
+    condition     = var.ready_timeout >= 1 && floor(var.ready_timeout) == var.ready_timeout
+    error_message = "ready_timeout is in seconds, at least 1: a whole number."
   }
 }

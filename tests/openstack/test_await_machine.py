@@ -83,3 +83,16 @@ def test_what_will_not_change_is_said_at_once(fake: Path, answer: str, cause: st
     assert done.returncode == 1
     assert cause in done.stderr
     assert len((fake / "asked").read_text().splitlines()) == 1
+
+
+def test_a_cloud_init_that_does_not_end_is_given_up(fake: Path) -> None:
+    # Here, what would be run on the machine is.
+    (fake / "ssh").write_text('#!/bin/sh\nfor last; do :; done\nexec sh -c "$last"\n')
+    (fake / "cloud-init").write_text('#!/bin/sh\n[ "$2" = --long ] || exec sleep 600\necho status: running\n')
+    (fake / "cloud-init").chmod(0o755)
+    done = wait(fake, seconds=1)
+    assert done.returncode == 1
+    cause = "error: ronde-master (203.0.113.7) is up, but its cloud-init did not end in 1 s"
+    assert done.stderr.startswith(
+        f"{cause}\n  ssh: status: running\nhint: look at /var/log/cloud-init-output.log there"
+    )

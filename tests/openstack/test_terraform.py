@@ -164,6 +164,7 @@ INVALID: list[tuple[str, Any, str]] = [
     ("framework", "mxnet", "framework must be tensorflow or torch"),
     ("image", "two words", "image must be the name of a container image"),
     ("ready_timeout", 0, "ready_timeout is in seconds, at least 1"),
+    ("ready_timeout", 1.5, "ready_timeout is in seconds, at least 1: a whole number"),
 ]
 
 
