@@ -85,10 +85,9 @@ def test_everything_used_is_in_the_old_and_the_new_provider() -> None:
     assert not used & REMOVED
 
 
-def test_no_lock_file_or_state_is_in_the_repository() -> None:
-    ignored = (DEPLOY / ".gitignore").read_text()
-    assert "/.terraform*" in ignored
-    assert "/*.tfstate*" in ignored
+def test_no_lock_file_state_or_password_gets_into_a_repository() -> None:
+    ignored = (DEPLOY / ".gitignore").read_text().splitlines()
+    assert {"/.terraform*", "/*.tfstate*", "/auth_data.auto.tfvars"} <= set(ignored)
     assert not list(DEPLOY.glob(".terraform.lock.hcl"))
 
 
