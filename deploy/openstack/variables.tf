@@ -201,7 +201,7 @@ variable "server_group" {
 }
 
 variable "ssh_user" {
-  description = "The user that the image lets in by key: debian, ubuntu, rocky …"
+  description = "The user that the image lets in by key; of images with Debian or Ubuntu mostly debian or ubuntu."
   type        = string
   default     = "debian"
   nullable    = false
