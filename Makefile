@@ -11,7 +11,7 @@ VERSION := $(shell sed -n '/^\[workspace.package\]/,/^\[/s/^version = "\(.*\)"/\
 TAG := manylinux_2_28
 WHEEL := dist/ronde-$(VERSION)-cp39-abi3-$(TAG)_$(shell uname -m).whl
 SOURCES := $(shell find crates python deploy/openstack deploy/images examples -type f ! -name '*.pyc' ! -path '*/tests/*') \
-	Cargo.toml Cargo.lock pyproject.toml README.md LICENSE tools/build-wheel tools/requirements-build.txt
+	Cargo.toml Cargo.lock pyproject.toml README.md LICENSE tools/build-wheel tools/zig-cc tools/requirements-build.txt
 
 .PHONY: help demo demo-torch wheel test test-fast test-launch test-slurm test-images test-jupyter test-torch \
 	test-frameworks test-gpu test-kills test-kubernetes test-openstack cluster-up cluster-down lint kill-campaign \

@@ -74,7 +74,7 @@ def test_the_api_server_is_started_anew_while_a_job_waits_starts_and_runs(laptop
     cluster.apply(ronde_job("runs", 6, "exec sleep 20"))
 
     def check(command: Command) -> None:
-        assert command.running(), command
+        assert command.running(), str(command)
 
     await_job(cluster, "runs", "Running", seconds=120)
     cluster.restart_api_server(away=2)

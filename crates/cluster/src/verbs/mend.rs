@@ -13,9 +13,9 @@ use crate::terraform::leftovers::Answer;
 use crate::verbs::up::agree;
 use crate::words::count;
 
-/// Deletes what the cloud has and Terraform does not know of; returns why that could not be found out, if so. It asks,
-/// since things are known by the cluster's name, and somebody else's cluster may have the same. For the same reason it
-/// is only for folders whose last run was cut short.
+/// Deletes what the cloud has and Terraform does not know of; returns why that could not be found out, if so. It asks, and is
+/// only for folders whose last run was cut short: clusters from before they had an identity are known by their name alone,
+/// and somebody else's may have the same.
 pub(crate) fn mend(
     terraform: &Terraform<'_>,
     watcher: &Watcher,
