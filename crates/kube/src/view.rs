@@ -20,7 +20,7 @@ const PAUSE: Duration = Duration::from_secs(1);
 /// How long a watch may take to bring what was answered already. It takes milliseconds, unless it is being made anew.
 const CATCH_UP: Duration = Duration::from_millis(500);
 /// How long a right may be missing in the middle of things: a server that has just started does not know all of them yet.
-const PATIENCE: Duration = Duration::from_secs(5);
+pub(crate) const RIGHT_PATIENCE: Duration = Duration::from_secs(10);
 /// How long it may not know us.
 const LOGIN_PATIENCE: Duration = Duration::from_secs(30);
 /// How long a watch may fail for other reasons before that is worth telling.
@@ -128,7 +128,7 @@ impl View {
 
     /// Whether the ledger is kept true; not for want of a right that is there to list but not to watch, or of a login.
     pub(crate) fn check(&self) -> Result<(), Error> {
-        self.changes.0.borrow().refused(PATIENCE, LOGIN_PATIENCE).map_or(Ok(()), Err)
+        self.changes.0.borrow().refused(RIGHT_PATIENCE, LOGIN_PATIENCE).map_or(Ok(()), Err)
     }
 
     /// Why the ledger has not been kept true for a while, if it has not.

@@ -5,7 +5,7 @@
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use futures::{Stream, StreamExt};
 use k8s_openapi::jiff::Timestamp;
@@ -18,6 +18,7 @@ use tokio::sync::Notify;
 use crate::Error;
 use crate::error::watching;
 use crate::job::{Job, JobStatus, RondeJob, Root, RootKind, read_spec, read_status, request_now};
+use crate::view::RIGHT_PATIENCE;
 
 /// How long to wait after a watch has failed.
 const PAUSE: Duration = Duration::from_secs(1);
@@ -69,6 +70,7 @@ impl Jobs {
         let mut events = std::pin::pin!(events);
         let mut listed: HashMap<String, Arc<Listed>> = HashMap::new();
         let mut is_first = true;
+        let mut refused: Option<Instant> = None;
         while let Some(event) = events.next().await {
             let is_news = match event {
                 Ok(Event::Init) => {
@@ -91,12 +93,19 @@ impl Jobs {
                 Err(error) => {
                     match watching("watch rondejobs", error) {
                         Error::Gone { .. } if is_first => return Error::NotInstalled,
-                        error @ Error::Forbidden { .. } => return error,
-                        _ => tokio::time::sleep(PAUSE).await,
+                        error @ Error::Forbidden { .. } => {
+                            let since = *refused.get_or_insert_with(Instant::now);
+                            if is_first || since.elapsed() >= RIGHT_PATIENCE {
+                                return error;
+                            }
+                        }
+                        _ => refused = None,
                     }
-                    false
+                    tokio::time::sleep(PAUSE).await;
+                    continue;
                 }
             };
+            refused = None;
             if is_news {
                 self.changed.notify_one();
             }
