@@ -334,7 +334,7 @@ def test_what_only_carries_the_cluster_s_name_is_listed_and_never_deleted(comman
     other = leave_a_port(command)
     done = command.run("down", "--yes")
     assert done.returncode == 0, done.stderr
-    assert "warning: these carry the cluster's name and were not made from this folder" in done.stderr
+    assert "warning: these carry the cluster's mark, and Terraform does not know of them" in done.stderr
     assert "other    port ronde-master (1)" in done.stderr
     assert "python3 leftovers.py --delete" in done.stderr
     assert "was left alone" in done.stdout

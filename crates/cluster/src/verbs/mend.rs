@@ -47,7 +47,7 @@ pub(crate) fn lost_to_terraform(why: &str) -> String {
     )
 }
 
-/// Shows what carries the cluster's name though all that was made from this folder is deleted; returns what is known now.
+/// Shows what carries the cluster's mark though all that Terraform knew of is deleted; returns what is known now.
 pub(crate) fn show_others(
     terraform: &Terraform<'_>,
     folder: &Folder,
@@ -60,7 +60,7 @@ pub(crate) fn show_others(
         }
         Answer::Left(others) => {
             screen.say(&of_others(&others, folder.path()));
-            "what else carries the cluster's name was left alone".to_owned()
+            "what else carries the cluster's mark was left alone".to_owned()
         }
     })
 }
@@ -68,7 +68,7 @@ pub(crate) fn show_others(
 /// The warning about things that may be somebody else's.
 fn of_others(others: &[String], folder: &Path) -> Vec<String> {
     let head =
-        "warning: these carry the cluster's name and were not made from this folder; they were left alone";
+        "warning: these carry the cluster's mark, and Terraform does not know of them; they were left alone";
     let command = format!("cd {} && python3 leftovers.py --delete", quoted(&[folder.display().to_string()]));
     let end = format!("if they are nobody else's, this deletes them: {command}");
     let lines = others.iter().map(|thing| format!("  other    {thing}"));
