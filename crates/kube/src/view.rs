@@ -20,7 +20,7 @@ const PAUSE: Duration = Duration::from_secs(1);
 /// How long a watch may take to bring what was answered already. It takes milliseconds, unless it is being made anew.
 const CATCH_UP: Duration = Duration::from_millis(500);
 /// How long a right may be missing in the middle of things: a server that has just started does not know all of them yet.
-pub(crate) const RIGHT_PATIENCE: Duration = Duration::from_secs(10);
+pub(crate) const RIGHT_PATIENCE: Duration = Duration::from_secs(5);
 /// How long it may not know us.
 const LOGIN_PATIENCE: Duration = Duration::from_secs(30);
 /// How long a watch may fail for other reasons before that is worth telling.
