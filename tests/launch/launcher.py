@@ -226,8 +226,9 @@ def _role(process: Process, everybody: Mapping[int, Process]) -> str:
     if process.name == "sshd" and "[listener]" in process.words[0]:
         return "system"
     if "HOROVOD_RANK=" in process.environment():
-        # Orphans become children of the agent, too, but have left its session.
-        return "rank" if parent() == "agent" and process.session != process.pid else "child"
+        # Orphans become children of the agent, too, but have left its session, or are about to.
+        is_orphan = process.session == process.pid or process.name == "setsid"
+        return "rank" if parent() == "agent" and not is_orphan else "child"
     if process.words[1:2] == ("run",) and Path(process.words[0]).name in ("ronde", "horovodrun"):
         return "driver" if parent() == "launcher" else "launcher"
     # By what it does, not by its name: one that was sent to a host is called by its hash.
