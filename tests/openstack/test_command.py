@@ -476,6 +476,16 @@ def test_image_and_framework_are_remembered_until_others_are_named(inventory: Co
     assert told("--inventory", str(hosts)) == {}, "a new cluster knows nothing of the old one"
 
 
+def assert_keeps_its_cluster(command: Command, inventory: Path, which: str) -> None:
+    """Check that its folder takes neither containers of this machine nor the machines of an inventory."""
+    inventory.write_text(INVENTORY)
+    for words in (["--local", "2"], ["--inventory", str(inventory)]):
+        done = command.run("up", *words)
+        assert done.returncode == 2
+        assert f"has a cluster {which} already" in done.stderr
+        assert f"ronde cluster down --folder {command.folder}" in done.stderr
+
+
 @pytest.mark.parametrize(
     ("name", "contents"),
     [
@@ -487,23 +497,13 @@ def test_image_and_framework_are_remembered_until_others_are_named(inventory: Co
 def test_a_folder_does_not_forget_a_cluster_in_a_cloud(command: Command, name: str, contents: str) -> None:
     (command.folder / ".ronde").mkdir(exist_ok=True)
     (command.folder / name).write_text(contents)
-    hosts = command.folder.parent / "hosts.yaml"
-    hosts.write_text(INVENTORY)
-    for words in (["--local", "2"], ["--inventory", str(hosts)]):
-        done = command.run("up", *words)
-        assert done.returncode == 2
-        assert "has a cluster in a cloud already" in done.stderr
-        assert f"ronde cluster down --folder {command.folder}" in done.stderr
+    assert_keeps_its_cluster(command, command.folder.parent / "hosts.yaml", "in a cloud")
 
 
 def test_a_cluster_becomes_none_of_another_kind_before_it_is_taken_down(inventory: Command) -> None:
     hosts = inventory.folder.parent / "hosts.yaml"
     others = inventory.folder.parent / "others.yaml"
-    others.write_text(INVENTORY)
-    for words in (["--local", "2"], ["--inventory", str(others)]):
-        done = inventory.run("up", *words)
-        assert done.returncode == 2
-        assert "has a cluster on the machines of an inventory already" in done.stderr
+    assert_keeps_its_cluster(inventory, others, "on the machines of an inventory")
     assert inventory.run("up", "--inventory", str(hosts)).returncode == 0, "the same one"
     done = inventory.run("down", "--yes")
     again = f"ronde cluster up --inventory {hosts} --framework torch --folder {inventory.folder}"

@@ -76,30 +76,27 @@ pub async fn connect(which: &Which) -> Result<Connection, Error> {
     let counter = Arc::clone(&answers);
     let clock = Clock::default();
     let listener = clock.clone();
-    let counting = MapResponseLayer::new(move |response: Response<Box<DynBody>>| {
+    let listening = MapResponseLayer::new(move |response: Response<Box<DynBody>>| {
         counter.count(response.status().as_u16());
         listener.hear(response.headers(), Timestamp::now());
         response
     });
     let client = ClientBuilder::try_from(config)
         .map_err(|error| Error::NoCluster { problem: chain(&error), tried: kubeconfig_path() })?
-        .with_layer(&counting)
+        .with_layer(&listening)
         .build();
     let answer = match tokio::time::timeout(ANSWER, client.apiserver_version()).await {
-        Ok(answer) => answer,
+        Ok(answer) => answer.map_err(|error| Error::met("ask for the cluster's version", error)),
         Err(_) => {
             let problem = format!("nothing was heard for {} s", ANSWER.as_secs());
             return Err(Error::Unreachable { url, problem });
         }
     };
     match answer {
-        Ok(_) => Ok(Connection { client, namespace, url, answers, clock }),
-        Err(error) => Err(match Error::met("ask for the cluster's version", error) {
-            Error::Passing { message, .. } => Error::Unreachable { url, problem: message },
-            // A server that answers, if only to say no.
-            Error::Forbidden { .. } => return Ok(Connection { client, namespace, url, answers, clock }),
-            other => other,
-        }),
+        // A server that answers, if only to say no.
+        Ok(_) | Err(Error::Forbidden { .. }) => Ok(Connection { client, namespace, url, answers, clock }),
+        Err(Error::Passing { message, .. }) => Err(Error::Unreachable { url, problem: message }),
+        Err(other) => Err(other),
     }
 }
 

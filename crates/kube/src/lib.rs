@@ -32,6 +32,6 @@ pub use connect::{Connection, Which, connect};
 pub use controller::{Controller, control};
 pub use error::{Error, remarks};
 pub use install::{install, uninstall};
-pub use manifests::{manifests, yaml};
+pub use manifests::{MANAGER, manifests, yaml};
 pub use run::{Order, run};
 pub use survey::survey;

@@ -6,25 +6,25 @@ use serde_json::{Value, json};
 
 use crate::job::RondeJob;
 
-/// The cluster-wide name of everything.
-const NAME: &str = "ronde-manager";
+/// What the controller and all that belongs to it are called.
+pub const MANAGER: &str = "ronde-manager";
 
 /// All objects, in the order in which they are made.
 pub fn manifests(namespace: &str, image: &str, cluster_domain: &str) -> Vec<Value> {
-    let labels = json!({"app.kubernetes.io/name": NAME});
-    let named = json!({"name": NAME, "labels": labels});
-    let placed = json!({"name": NAME, "namespace": namespace, "labels": labels});
-    let subject = json!([{"kind": "ServiceAccount", "name": NAME, "namespace": namespace}]);
+    let labels = json!({"app.kubernetes.io/name": MANAGER});
+    let named = json!({"name": MANAGER, "labels": labels});
+    let placed = json!({"name": MANAGER, "namespace": namespace, "labels": labels});
+    let subject = json!([{"kind": "ServiceAccount", "name": MANAGER, "namespace": namespace}]);
     vec![
         json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": namespace, "labels": {
-            "app.kubernetes.io/name": NAME, "pod-security.kubernetes.io/enforce": "restricted",
+            "app.kubernetes.io/name": MANAGER, "pod-security.kubernetes.io/enforce": "restricted",
         }}}),
         json!(RondeJob::crd()),
         json!({"apiVersion": "v1", "kind": "ServiceAccount", "metadata": placed}),
         json!({"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRole", "metadata": named, "rules": rules()}),
         json!({
             "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRoleBinding", "metadata": named,
-            "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": NAME},
+            "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": MANAGER},
             "subjects": subject,
         }),
         json!({
@@ -33,7 +33,7 @@ pub fn manifests(namespace: &str, image: &str, cluster_domain: &str) -> Vec<Valu
         }),
         json!({
             "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "RoleBinding", "metadata": placed,
-            "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": NAME},
+            "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": MANAGER},
             "subjects": subject,
         }),
         deployment(&placed, image, cluster_domain),
@@ -42,7 +42,7 @@ pub fn manifests(namespace: &str, image: &str, cluster_domain: &str) -> Vec<Valu
 
 /// What finds the controller's pods.
 pub(crate) fn selector() -> String {
-    format!("app.kubernetes.io/name={NAME}")
+    format!("app.kubernetes.io/name={MANAGER}")
 }
 
 /// The rights of the controller, in every namespace that has jobs. Each is needed: tests/kubernetes/test_rights.py takes
@@ -73,7 +73,7 @@ fn deployment(metadata: &Value, image: &str, cluster_domain: &str) -> Value {
             "template": {
                 "metadata": {"labels": labels},
                 "spec": {
-                    "serviceAccountName": NAME,
+                    "serviceAccountName": MANAGER,
                     "securityContext": {"runAsNonRoot": true, "runAsUser": 65532, "seccompProfile": {"type": "RuntimeDefault"}},
                     "containers": [{
                         "name": "manager",

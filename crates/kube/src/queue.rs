@@ -12,6 +12,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
+use ronde_placement::Request;
 
 /// How many that wait for one kind of GPUs may find too few before it is looked whether another attempt is worth it.
 const REFUSED: usize = 16;
@@ -25,8 +26,8 @@ pub(crate) struct Waiting {
     pub(crate) resource: String,
     /// The fewest that it can do with.
     pub(crate) gpus: u32,
-    /// What else it asks of nodes, the same for all that ask the same.
-    pub(crate) needs: Arc<str>,
+    /// What it asks of nodes, whatever the number.
+    pub(crate) needs: Arc<Request>,
     pub(crate) priority: i32,
     pub(crate) created: Timestamp,
     /// Since when it waits: a job may have run before, or may have been suspended.
@@ -60,7 +61,7 @@ struct Line {
     held: Option<String>,
     refused: usize,
     /// By what they need, the fewest GPUs that could not be found.
-    fewest: HashMap<Arc<str>, u32>,
+    fewest: HashMap<Arc<Request>, u32>,
 }
 
 impl Queue {
@@ -116,7 +117,7 @@ mod tests {
             called: name.to_owned(),
             resource: "nvidia.com/gpu".to_owned(),
             gpus: 8,
-            needs: "".into(),
+            needs: Arc::default(),
             priority,
             created,
             since: created,
@@ -199,7 +200,8 @@ mod tests {
         let mut jobs: Vec<Waiting> = (0..40).map(|index| job(&format!("job-{index:02}"), 0, index)).collect();
         jobs.push(Waiting { gpus: 1, ..job("small", 0, 41) });
         jobs.push(Waiting { gpus: 2, ..job("larger than the small one", 0, 42) });
-        jobs.push(Waiting { needs: "another product".into(), ..job("elsewhere", 0, 43) });
+        let needs = Arc::new(Request { product: Some("another".to_owned()), ..Request::default() });
+        jobs.push(Waiting { needs, ..job("elsewhere", 0, 43) });
         let turns = order(jobs, 50);
         let (first, rest) = turns.split_at(40);
         assert_eq!(first.iter().filter(|(_, may)| *may).count(), REFUSED);

@@ -71,7 +71,7 @@ pub async fn run(order: Order) -> Result<u8, Error> {
         number = signals.next() => return Ok(told_by(number)),
     };
     let (connection, hands, view) = opened;
-    for line in crate::error::remarks(&view.ledger()).into_iter().chain(off(&hands)) {
+    for line in crate::error::remarks(&view.ledger()).into_iter().chain(clock_is_off(&hands)) {
         say(order.quiet, &format!("note: {line}"));
     }
     let (job, is_new) = {
@@ -188,7 +188,7 @@ impl Session {
     }
 
     async fn manage(&mut self, signals: &mut Signals) -> Result<u8, Error> {
-        let mut is_first = !self.is_new;
+        let mut was_there = !self.is_new;
         loop {
             self.view.check()?;
             let turned = tokio::select! {
@@ -200,8 +200,8 @@ impl Session {
             if let Some(error) = self.hopeless() {
                 return Err(error);
             }
-            if std::mem::take(&mut is_first) && self.status.phase.is_final() {
-                self.say_old();
+            if std::mem::take(&mut was_there) && self.status.phase.is_final() {
+                self.say_it_has_ended();
             }
             self.show();
             match turned.trouble {
@@ -242,7 +242,7 @@ impl Session {
     }
 
     /// Says that the job is not run again.
-    fn say_old(&self) {
+    fn say_it_has_ended(&self) {
         let Job { name, namespace, .. } = &self.job;
         let line = format!(
             "job {name} has ended before; this is its output. To run it again: kubectl delete configmap {name} -n {namespace}"
@@ -417,7 +417,7 @@ impl Session {
 }
 
 /// That the clock here is not the cluster's, if it is far off.
-fn off(hands: &Hands) -> Option<String> {
+fn clock_is_off(hands: &Hands) -> Option<String> {
     let behind = hands.clock.behind().as_secs();
     let word = if behind > 0 { "behind" } else { "ahead of" };
     let line = || format!("the clock here is {} s {word} the cluster's, whose time counts", behind.abs());

@@ -135,7 +135,7 @@ impl View {
     pub(crate) fn outage(&self) -> Option<Error> {
         let progress = self.changes.0.borrow();
         let (_, error) = progress.failures().find(|(lasts, _)| *lasts >= OUTAGE)?;
-        let doing = "learn how the job gets on".to_owned();
+        let doing = "learn how things are".to_owned();
         Some(Error::Passing { doing, message: format!("{error}, for more than {} s now", OUTAGE.as_secs()) })
     }
 

@@ -14,7 +14,7 @@ pub const DEFAULT_RESOURCE: &str = "nvidia.com/gpu";
 pub const MOST_GPUS: u32 = 100_000;
 
 /// What a job asks for.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Request {
     /// With fewer GPUs it does not start.
@@ -67,7 +67,7 @@ pub enum Policy {
 }
 
 /// What a job wants of the topology.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Topology {
     /// The level's label key: one of [`Snapshot::levels`](crate::Snapshot::levels), or any other that nodes have.
     pub level: String,
@@ -77,7 +77,7 @@ pub struct Topology {
 }
 
 /// A taint that a job's pods put up with, by the rules of Kubernetes.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Toleration {
     /// The taint's key; any if there is none.

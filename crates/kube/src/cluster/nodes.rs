@@ -45,8 +45,8 @@ impl NodeEntry {
             let count = u32::try_from(quantity::whole(amount)).ok();
             count.filter(|count| *count <= MOST_GPUS_OF_A_NODE).map(|count| (name.clone(), count))
         });
-        let conditions = status.and_then(|status| status.conditions.as_ref()).into_iter().flatten();
-        let readiness = conditions.into_iter().find(|condition| condition.type_ == "Ready");
+        let mut conditions = status.and_then(|status| status.conditions.as_ref()).into_iter().flatten();
+        let readiness = conditions.find(|condition| condition.type_ == "Ready");
         let is = |word: &str| readiness.is_some_and(|condition| condition.status == word);
         let taints = spec.and_then(|spec| spec.taints.as_ref()).into_iter().flatten();
         NodeEntry {

@@ -6,9 +6,9 @@ use k8s_openapi::jiff::Timestamp;
 use kube::Api;
 use kube::api::PostParams;
 
-use crate::Error;
 use crate::act::Hands;
 use crate::job::{Job, JobStatus, Phase};
+use crate::{Error, MANAGER};
 
 /// Tells of a change of phase, or of a new reason to wait. That it could not be told is no reason to do anything else.
 pub(super) async fn tell(hands: &Hands, job: &Job, before: &JobStatus, now: &JobStatus) -> Result<(), Error> {
@@ -44,7 +44,7 @@ fn event(job: &Job, status: &JobStatus, now: Timestamp) -> Event {
         reason: Some(status.reason.clone()),
         // The server takes 1,024 letters.
         message: Some(status.message.chars().take(1000).collect()),
-        source: Some(EventSource { component: Some("ronde-manager".to_owned()), host: None }),
+        source: Some(EventSource { component: Some(MANAGER.to_owned()), host: None }),
         first_timestamp: Some(Time(now)),
         last_timestamp: Some(Time(now)),
         count: Some(1),

@@ -28,14 +28,14 @@ const PAUSE: Duration = Duration::from_secs(1);
 pub(super) struct Listed {
     pub(super) job: Job,
     pub(super) status: JobStatus,
-    /// What it asks of nodes besides a number of GPUs; equal for jobs that ask the same.
-    pub(super) needs: Arc<str>,
+    /// What it asks of nodes, whatever the number of GPUs.
+    pub(super) needs: Arc<Request>,
 }
 
 impl Listed {
     pub(super) fn new(job: Job, status: JobStatus) -> Listed {
         let needs = Request { min: 0, max: 0, ..request_now(&job.spec) };
-        Listed { needs: format!("{needs:?}").into(), job, status }
+        Listed { needs: Arc::new(needs), job, status }
     }
 }
 

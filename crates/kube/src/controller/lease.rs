@@ -14,10 +14,8 @@ use kube::Api;
 use kube::api::PostParams;
 use tokio::time::Instant;
 
-use crate::{Connection, Error};
+use crate::{Connection, Error, MANAGER};
 
-/// What the lease is called.
-const NAME: &str = "ronde-manager";
 /// How long a lease holds without being renewed, in seconds.
 const HOLDS: i32 = 15;
 /// How long whoever holds it acts without having renewed it.
@@ -98,11 +96,11 @@ impl Lease {
     /// Gives the lease back, so that another need not wait for it to run out. If that fails, it does.
     pub(super) async fn give_back(&self) {
         let giving = async {
-            let mut lease = self.leases.get(NAME).await?;
+            let mut lease = self.leases.get(MANAGER).await?;
             let holder = lease.spec.as_ref().and_then(|spec| spec.holder_identity.as_deref());
             if holder == Some(&self.identity) {
                 lease.spec = lease.spec.map(|spec| LeaseSpec { holder_identity: None, ..spec });
-                self.leases.replace(NAME, &PostParams::default(), &lease).await?;
+                self.leases.replace(MANAGER, &PostParams::default(), &lease).await?;
             }
             Ok::<(), kube::Error>(())
         };
@@ -121,11 +119,12 @@ impl Lease {
 
     async fn try_once_patiently(&self, watched: Option<&Watched>) -> Result<Tried, Error> {
         let params = PostParams::default();
-        let found = self.leases.get_opt(NAME).await.map_err(|error| Error::met("read the lease", error))?;
+        let found =
+            self.leases.get_opt(MANAGER).await.map_err(|error| Error::met("read the lease", error))?;
         let now = Timestamp::now();
         let Some(mut lease) = found else {
             let mut lease = LeaseObject::default();
-            lease.metadata.name = Some(NAME.to_owned());
+            lease.metadata.name = Some(MANAGER.to_owned());
             lease.spec = Some(self.spec(now, None));
             let made = self.leases.create(&params, &lease).await;
             return made.map(|_| Tried::Ours).map_err(|error| match Error::met("take the lease", error) {
@@ -140,7 +139,7 @@ impl Lease {
         }
         lease.spec = Some(self.spec(now, Some(&held)));
         // The version that was read goes along, so of two who try at a time one is refused.
-        let replaced = self.leases.replace(NAME, &params, &lease).await;
+        let replaced = self.leases.replace(MANAGER, &params, &lease).await;
         replaced.map(|_| Tried::Ours).map_err(|error| Error::met("renew the lease", error))
     }
 

@@ -3,7 +3,7 @@
 use std::io::Write;
 use std::process::ExitCode;
 
-use ronde_kube::{Error, connect, manifests, yaml};
+use ronde_kube::{Error, MANAGER, connect, manifests, yaml};
 use serde_json::Value;
 
 use crate::args::KubeInstallArgs;
@@ -18,9 +18,7 @@ pub(crate) fn install(args: &KubeInstallArgs) -> ExitCode {
         let connection = connect(&anywhere(&args.context)).await?;
         ronde_kube::install(&connection, &objects, |what| say(&format!("  ✓ {what}"))).await?;
         let namespace = &args.manager_namespace;
-        say(&format!(
-            "whether it has started: kubectl rollout status deployment/ronde-manager -n {namespace}"
-        ));
+        say(&format!("whether it has started: kubectl rollout status deployment/{MANAGER} -n {namespace}"));
         Ok(())
     }))
 }
