@@ -235,7 +235,8 @@ impl Session {
         let is_taken = self.blocked.is_some_and(|since| since.elapsed() > NAME_PATIENCE);
         let is_short = self.status.reason == "NeverEnough";
         self.short = self.short.filter(|_| is_short).or_else(|| is_short.then(Instant::now));
-        self.hoped |= !is_short;
+        // Of a job that has not been decided about yet nothing is known.
+        self.hoped |= !is_short && !self.status.reason.is_empty();
         let lasts = self.short.is_some_and(|since| !self.hoped || since.elapsed() > CAPACITY_PATIENCE);
         let is_never = self.status.reason == "Invalid" || lasts;
         (is_never && !self.order.wait || is_taken).then(|| Error::Never(self.status.message.clone()))
