@@ -10,8 +10,12 @@ use crate::variable::{Kind, Status, Variable};
 const OPENING: &str = "\
 # Environment variables
 
-Every variable that Ronde reads, sets, or is often given. This page is made from `crates/settings` by
+Every variable that jobs read, set, or are often given. This page is made from `crates/settings` by
 `cargo run --package ronde-settings --example variables > docs/variables.md`.
+
+Besides, `KUBECONFIG` says where `ronde kube` finds its cluster, the `OS_*` of OpenStack's own tools are what `ronde cluster
+init` takes where its flags are not given, and `XDG_CACHE_HOME` moves `~/.cache/ronde`. In images, `JUPYTER_TOKEN` and
+`JUPYTER_PORT` set the token and the port of JupyterLab.
 
 A switch is on for `1`, `true`, `yes` and `on`, off for `0`, `false`, `no` and `off`, in any case. A value that cannot be
 read is reported once, by rank 0, and the default is used; an empty value counts as not set. What is marked as *accepted*
