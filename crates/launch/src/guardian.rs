@@ -69,6 +69,14 @@ pub(crate) fn told_to_end(guardian: &OwnedFd, limit: Duration) -> Option<u8> {
     }
 }
 
+/// In a process that is guarded: whether the guardian is gone.
+pub(crate) fn is_gone(guardian: &OwnedFd) -> bool {
+    // That the writing end is closed is always told.
+    let mut waits = [PollFd::new(guardian, PollFlags::empty())];
+    let _ = poll(&mut waits, Some(&Timespec::default()));
+    waits[0].revents().contains(PollFlags::HUP)
+}
+
 fn stand_guard(
     who: &str,
     agent: Pid,
@@ -131,4 +139,19 @@ fn stand_guard(
         }
     }
     Ok(ending.status())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::is_gone;
+
+    #[test]
+    fn a_guardian_that_spoke_is_not_gone_until_its_pipe_is_closed() {
+        let (watch, guard) = rustix::pipe::pipe().expect("a pipe");
+        assert!(!is_gone(&watch));
+        rustix::io::write(&guard, &[15]).expect("a byte");
+        assert!(!is_gone(&watch));
+        drop(guard);
+        assert!(is_gone(&watch), "although its last word was not read");
+    }
 }

@@ -36,7 +36,7 @@ use crate::wire::{
     Carrier, Destination, FromAgent, Hello, Incoming, Outbox, Outgoing, Problem, Start, ToAgent, VERSION,
     Welcome,
 };
-use crate::{Error, fail, gpus};
+use crate::{Error, fail, gpus, guardian};
 
 /// How often to look whether the driver is still heard of.
 const LOOK: Duration = Duration::from_millis(500);
@@ -85,6 +85,7 @@ struct Agent {
     outbox: Outbox<FromAgent>,
     sender: Sender<Event>,
     events: Receiver<Event>,
+    guardian: OwnedFd,
     heard: Arc<Heard>,
     lost_after: Duration,
     secret: Option<Secret>,
@@ -120,7 +121,8 @@ impl Agent {
         let (sender, events) = channel();
         let news = sender.clone();
         let heard_signals = [libc::SIGCHLD, libc::SIGINT, libc::SIGTERM, libc::SIGHUP];
-        watch(&heard_signals, guardian, move |event| news.send(Event::News(event)).is_ok())?;
+        let watched = guardian.try_clone().map_err(Error::system("copy a pipe"))?;
+        watch(&heard_signals, watched, move |event| news.send(Event::News(event)).is_ok())?;
         let outbox = Outbox::start(outgoing, BEAT, || FromAgent::Beat)?;
         let heard = Arc::new(Heard::now());
         listen(incoming, Arc::clone(&heard), sender.clone())?;
@@ -138,6 +140,7 @@ impl Agent {
             outbox,
             sender,
             events,
+            guardian,
             heard,
             lost_after: FIRST_PATIENCE,
             secret: None,
@@ -167,6 +170,8 @@ impl Agent {
                         self.refuse(&error);
                     }
                 }
+                // Who holds our input may know of the guardian's end, and close it, before we do.
+                Ok(Event::DriverGone(_)) if guardian::is_gone(&self.guardian) => return self.orphaned(),
                 Ok(Event::DriverGone(why)) => return self.abandon(&format!("the launcher is gone: {why}")),
                 Ok(Event::News(News::Signal(libc::SIGCHLD))) => self.reap(),
                 Ok(Event::News(News::Signal(signal))) => {
@@ -176,12 +181,7 @@ impl Agent {
                     self.status = Ending::Killed(signal).status();
                     self.conclude();
                 }
-                Ok(Event::News(News::GuardianGone)) => {
-                    self.outbox.send(FromAgent::Leaving { why: "its guardian was killed".to_owned() });
-                    self.kill();
-                    self.outbox.finish(PARTING);
-                    return 1;
-                }
+                Ok(Event::News(News::GuardianGone)) => return self.orphaned(),
                 Ok(Event::MpsAnswered(answered)) => self.mps_answered(answered),
                 Ok(Event::Drained) => {
                     self.outbox.send_output(FromAgent::Bye { left: self.left_pids() });
@@ -447,8 +447,18 @@ impl Agent {
         }
     }
 
+    /// The guardian is gone, so everything here ends while somebody can still see to it.
+    fn orphaned(mut self) -> u8 {
+        self.outbox.send(FromAgent::Leaving { why: "its guardian was killed".to_owned() });
+        self.kill();
+        self.outbox.finish(PARTING);
+        1
+    }
+
     /// The driver is gone, so nobody hears us any more, except perhaps through ssh's own log.
     fn abandon(mut self, why: &str) -> u8 {
+        // Should the way there be open still, it hears that ranks end because of us, before they do.
+        self.outbox.send(FromAgent::Leaving { why: why.to_owned() });
         self.kill();
         if !self.concluding {
             crate::last_words(&format!(
