@@ -1,4 +1,4 @@
-"""The roles on real machines: two guests of QEMU with own kernels and disks become a cluster. Needs root; half an hour.
+"""The roles on real machines: two guests of QEMU with own kernels and disks become a cluster. Needs root and an hour.
 
 The tests build on each other, in their order: `ronde cluster up` comes first, `down` last. The image has no framework,
 because these guests are slow; the users' line trains `digits.py`, which needs none, and so does the notebook.
