@@ -140,8 +140,9 @@ def test_a_limited_link_is_no_faster_than_its_limit() -> None:
 def test_two_networks_stand_side_by_side_with_the_same_addresses() -> None:
     with two_hosts() as first, two_hosts() as second:
         assert first.address(1) == second.address(1)
-        assert send(first, 1000) == 1000
-        assert second.traffic(2)[0] < 1000
+        assert send(first, 100_000) == 100_000
+        # Hosts that nobody talks to still make themselves known to their neighbours.
+        assert second.traffic(2)[0] < 50_000
         assert send(second, 1000) == 1000
 
 

@@ -43,6 +43,15 @@ pub(crate) fn run_script(np: usize, script: &str) -> Command {
     ronde(&["run", "-np", &np.to_string(), "sh", "-c", script])
 }
 
+/// A grace that no test waits out: what takes less was not waited for.
+pub(crate) const GRACE: Duration = Duration::from_secs(50);
+
+/// The same with that grace.
+pub(crate) fn patient_script(np: usize, script: &str) -> Command {
+    let grace = GRACE.as_secs().to_string();
+    ronde(&["run", "-np", &np.to_string(), "--grace", &grace, "sh", "-c", script])
+}
+
 /// Runs a command to its end.
 pub(crate) fn outcome(command: &mut Command) -> Outcome {
     Job::start(command).end()

@@ -41,7 +41,7 @@ fn join(spec: &JobSpec) -> Result<Client, Error> {
 fn play(role: &str, spec: &JobSpec) -> i32 {
     let second = spec.place.rank == 1;
     match role {
-        "late" if second => std::thread::sleep(Duration::from_millis(3800)),
+        "late" if second => std::thread::sleep(Duration::from_secs(8)),
         "absent" if second => return 0,
         _ => {}
     }
@@ -59,7 +59,7 @@ fn play(role: &str, spec: &JobSpec) -> i32 {
         // As Python does after an exception: goodbye first, then a while to wind down.
         "raises" if second => {
             client.leave();
-            std::thread::sleep(Duration::from_millis(250));
+            std::thread::sleep(Duration::from_millis(50));
             return 7;
         }
         _ => {}

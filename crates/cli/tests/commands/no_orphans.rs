@@ -1,24 +1,28 @@
 //! Whatever is killed, nothing of the job is left: not the ranks, not their children, not those
 //! that forked twice and took a session of their own.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process, kill_process_group};
 
-use crate::job::{Job, all_processes, children_of, run_script};
+use crate::job::{Job, PATIENCE, all_processes, children_of, run_script};
 
 /// A rank with a child in its group and a daemon that left group, session and parent.
 const FAMILY: &str = "sleep 1000 & setsid sh -c 'setsid sleep 1000 & setsid sleep 1000 & exit' &
-                      sleep 0.2; echo ready; wait; sleep 1000";
+                      echo ready; wait; sleep 1000";
 
-/// What the user may notice; the rest is slack for a busy machine.
-const AT_ONCE: Duration = Duration::from_secs(2);
+/// A moment, on a busy machine.
+const AT_ONCE: Duration = Duration::from_secs(15);
 
 fn family() -> Job {
     let mut job = Job::start(&mut run_script(2, FAMILY));
     job.await_words("ready", 2);
-    let members = job.processes().len();
-    assert!(members >= 4 + 2 * 4, "{members}: four of ours, and of each rank four");
+    let started = Instant::now();
+    // Four of ours, and of each rank four.
+    while job.processes().len() < 4 + 2 * 4 {
+        assert!(started.elapsed() < PATIENCE, "{} are there", job.processes().len());
+        std::thread::sleep(Duration::from_millis(5));
+    }
     job
 }
 

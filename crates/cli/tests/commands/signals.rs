@@ -1,10 +1,10 @@
 //! Signals to the launcher reach the ranks.
 
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use rustix::process::Signal;
 
-use crate::job::{Job, killed_by, run_script};
+use crate::job::{GRACE, Job, killed_by, patient_script};
 
 #[test]
 fn signals_are_passed_on_and_show_in_the_exit_status() {
@@ -12,7 +12,7 @@ fn signals_are_passed_on_and_show_in_the_exit_status() {
         [(Signal::INT, "INT", 130), (Signal::TERM, "TERM", 143), (Signal::HUP, "HUP", 129)]
     {
         let script = format!("trap 'echo heard {name}; exit 0' {name}; echo ready; sleep 1000 & wait");
-        let mut job = Job::start(&mut run_script(2, &script));
+        let mut job = Job::start(&mut patient_script(2, &script));
         job.await_words("ready", 2);
         job.signal(signal);
         let started = Instant::now();
@@ -21,14 +21,14 @@ fn signals_are_passed_on_and_show_in_the_exit_status() {
         let heard = format!("heard {name}");
         assert_eq!(outcome.stdout.matches(&heard).count(), 2, "{outcome:?}");
         assert!(!outcome.stderr.contains("failed"), "nobody failed: {}", outcome.stderr);
-        assert!(started.elapsed() < Duration::from_secs(4), "{:?}", started.elapsed());
+        assert!(started.elapsed() < GRACE, "{:?}", started.elapsed());
     }
 }
 
 #[test]
 fn a_second_interrupt_kills_ranks_that_ignore_the_first() {
     let script = "trap 'echo not yet' INT; echo ready; while :; do sleep 1; done";
-    let mut job = Job::start(&mut run_script(2, script));
+    let mut job = Job::start(&mut patient_script(2, script));
     job.await_words("ready", 2);
     job.signal(Signal::INT);
     job.await_words("not yet", 2);
@@ -36,7 +36,7 @@ fn a_second_interrupt_kills_ranks_that_ignore_the_first() {
     let started = Instant::now();
     let status = job.status();
     assert_eq!((status.code(), killed_by(status)), (Some(130), None));
-    assert!(started.elapsed() < Duration::from_secs(4), "{:?}", started.elapsed());
+    assert!(started.elapsed() < GRACE, "{:?}", started.elapsed());
     job.gone_after();
 }
 
