@@ -34,6 +34,8 @@ pub(crate) struct Waiting {
     pub(crate) since: Timestamp,
     /// Whether it could claim, were there GPUs.
     pub(crate) able: bool,
+    /// Whether it leaves out nodes for a while, which others of the same needs do not.
+    pub(crate) avoids: bool,
 }
 
 /// Puts those that wait in order. A cluster counts when they were created in whole seconds: of those that came in the same
@@ -84,9 +86,9 @@ impl Queue {
         }
     }
 
-    /// A job that may claim found too few GPUs.
+    /// A job that may claim found too few GPUs. One that leaves out nodes says nothing to those who look everywhere.
     pub(crate) fn refused(&mut self, job: &Waiting) {
-        if !job.able {
+        if !job.able || job.avoids {
             return;
         }
         let line = self.lines.entry(job.resource.clone()).or_default();
@@ -122,6 +124,7 @@ mod tests {
             created,
             since: created,
             able: true,
+            avoids: false,
         }
     }
 
@@ -193,6 +196,16 @@ mod tests {
         }
         queue.refused(&job("job-40", 0, 40));
         assert!(queue.ask(&job("job-41", 0, 41)).is_err_and(|why| why.contains("behind job-40")));
+    }
+
+    #[test]
+    fn what_a_job_does_not_find_elsewhere_says_nothing_to_those_who_look_everywhere() {
+        let avoiding = |index| Waiting { avoids: true, ..job(&format!("job-{index:02}"), 0, index) };
+        let mut jobs: Vec<Waiting> = (0..40).map(avoiding).collect();
+        jobs.push(job("young", 0, 41));
+        let may_claim = |now| order(jobs.clone(), now).last().is_some_and(|(_, may)| *may);
+        assert!(may_claim(50));
+        assert!(may_claim(1000), "although the first has waited for long");
     }
 
     #[test]

@@ -1,5 +1,8 @@
 //! Events: what `kubectl describe rondejob` shows.
 
+use std::time::Duration;
+
+use futures::TryFutureExt;
 use k8s_openapi::api::core::v1::{Event, EventSource, ObjectReference};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time};
 use k8s_openapi::jiff::Timestamp;
@@ -10,16 +13,26 @@ use crate::act::Hands;
 use crate::job::{Job, JobStatus, Phase};
 use crate::{Error, MANAGER};
 
+/// How long an event may take to be written: the job's next turn waits for it.
+const ANSWER: Duration = Duration::from_secs(10);
+
 /// Tells of a change of phase, or of a new reason to wait. That it could not be told is no reason to do anything else.
 pub(super) async fn tell(hands: &Hands, job: &Job, before: &JobStatus, now: &JobStatus) -> Result<(), Error> {
     if before.phase == now.phase && before.reason == now.reason {
         return Ok(());
     }
     let events: Api<Event> = hands.namespaced(job);
-    let told = events.create(&PostParams::default(), &event(job, now, Timestamp::now())).await;
-    match told.map_err(|error| Error::met("write an event", error)) {
-        Ok(_) | Err(Error::Gone { .. }) => Ok(()),
-        Err(error) => Err(error),
+    let doing = "write an event";
+    let params = PostParams::default();
+    let event = event(job, now, Timestamp::now());
+    let told = events.create(&params, &event).map_err(|error| Error::met(doing, error));
+    match tokio::time::timeout(ANSWER, told).await {
+        Ok(Ok(_) | Err(Error::Gone { .. })) => Ok(()),
+        Ok(Err(error)) => Err(error),
+        Err(_) => {
+            let message = format!("the cluster has not answered for {} s", ANSWER.as_secs());
+            Err(Error::Passing { doing: doing.to_owned(), message })
+        }
     }
 }
 

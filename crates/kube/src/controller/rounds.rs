@@ -293,6 +293,7 @@ impl Rounds<'_> {
                 created: job.created,
                 since: status.waiting_since.as_ref().map_or(now, |time| time.0),
                 able: !job.spec.suspend && !pauses && !is_in_vain,
+                avoids: status.avoid.iter().any(|one| one.until.0 > now),
             });
         }
         active.sort();
