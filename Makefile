@@ -96,7 +96,7 @@ lint: ## check formatting, lints, types and licenses
 kill-campaign: ## kill ranks at random moments of collectives, KILLS times in each of six layouts
 	RONDE_KILLS=$(or $(KILLS),50) cargo test --locked --package ronde-engine --test death
 
-bench: ## compare collectives on this machine with the peers
+bench: ## compare collectives and training on this machine with the peers; as root also between hosts, and starts
 	bench/run $(ARGS)
 
 bench-net: ## the same between hosts with limited links

@@ -8,13 +8,14 @@ use std::path::{Path, PathBuf};
 use std::{env, fs, io};
 
 /// What a run leaves behind in `deploy/openstack`, and what is no part of a cluster folder.
-const LEFT_OUT: [&str; 9] = [
+const LEFT_OUT: [&str; 10] = [
     ".ronde",
     ".terraform",
     ".terraform.lock.hcl",
     "crash.log",
     "image",
     "image/deploy/images/manager.Dockerfile",
+    "image/examples/README.md",
     "inventory.yaml",
     "known_hosts",
     "ssh_config",

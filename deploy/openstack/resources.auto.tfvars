@@ -1,4 +1,4 @@
-# What to make, and where. Everything that can be said here: docs/cluster-terraform.md.
+# What to make, and where. Everything that can be said here is listed in variables.tf.
 
 openstack_provider = ({
   auth_url         = "https://YOUR_KEYSTONE:5000/v3"

@@ -89,7 +89,7 @@ def pack(function: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str,
     except Exception as error:
         problem = f"{name} and its arguments cannot be sent to the ranks: {in_words(error)}"
         if _cloudpickle() is None:
-            advice = "cloudpickle, which is not installed, can send more: pip install 'ronde[run]'"
+            advice = "cloudpickle, which is not installed, can send more: pip install cloudpickle"
             raise ImportError(f"{problem}. {advice}", name="cloudpickle") from error
         raise pickle.PicklingError(problem) from error
     first, last = _search_path()

@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from playbooks import ANSIBLE, environment, programs
+from playbooks import ANSIBLE, ROOT, environment, programs
 
 PACK = ANSIBLE / "roles/image/files/pack.py"
 
@@ -24,6 +24,12 @@ def test_the_linter_of_ansible_finds_nothing() -> None:
     words = [programs() / "ansible-lint", "--nocolor"]
     done = subprocess.run(words, cwd=ANSIBLE, capture_output=True, text=True, env=environment(), check=False)
     assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_the_page_of_clusters_has_the_versions_of_the_requirements() -> None:
+    lines = (ANSIBLE / "requirements.txt").read_text().splitlines()
+    pins = " ".join(line for line in lines if not line.startswith("#"))
+    assert f"`pip install {pins}`" in (ROOT / "docs" / "cluster.md").read_text()
 
 
 @pytest.fixture

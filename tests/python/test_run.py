@@ -520,7 +520,7 @@ def test_of_several_failures_the_one_that_explains_is_shown(
 def test_without_cloudpickle_what_has_a_name_travels_by_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "cloudpickle", None)
     assert _call.unpack(_call.pack(place_and_sum, (1,), {}))() == place_and_sum(1)
-    with pytest.raises(ImportError, match=r"lambda.*pip install 'ronde\[run\]'"):
+    with pytest.raises(ImportError, match=r"lambda.*pip install cloudpickle"):
         horovod.run(lambda: None)
     monkeypatch.setattr(place_and_sum, "__module__", "__main__")
     with pytest.raises(ImportError, match="part of the main script"):

@@ -145,6 +145,24 @@ def test_without_pytorch_the_import_says_what_to_install() -> None:
     import_advises("horovod.torch", "torch", "pip install torch")
 
 
+def test_a_pytorch_that_is_too_old_is_named_at_the_import(tmp_path: Path) -> None:
+    pretended = tmp_path / "torch.py"
+    pretended.write_text('"""A pretended PyTorch, of an old version."""\n\n__version__ = "1.13.1+cpu"\n')
+    script = f"""
+        import sys
+        sys.path.insert(0, {str(tmp_path)!r})
+        try:
+            import horovod.torch
+        except ImportError as error:
+            print(error)
+        else:
+            sys.exit("no ImportError")
+    """
+    assert runs(script) == (
+        "horovod.torch needs PyTorch 2.0 or newer; this is 1.13.1+cpu; `pip install --upgrade torch` gets a newer one\n"
+    )
+
+
 def test_importing_does_not_import_the_compiler_but_sees_it_come() -> None:
     script = """
         import sys

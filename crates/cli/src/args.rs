@@ -161,7 +161,7 @@ pub(crate) struct AgentArgs {
 /// need HOROVOD_RANK, HOROVOD_SIZE and RONDE_SECRET_FILE.
 #[derive(Debug, Args)]
 #[command(after_help = "Example:\n  \
-    (umask 077; od -An -tx1 -N32 /dev/urandom | tr -d ' \\n' > secret)\n  \
+    (umask 077; od -An -v -tx1 -N32 /dev/urandom | tr -d ' \\n' > secret)\n  \
     ronde rendezvous --size 2 --listen 0.0.0.0:4000 --secret-file secret")]
 pub(crate) struct RendezvousArgs {
     /// How many ranks the job has.

@@ -16,7 +16,7 @@ pub(crate) fn rendezvous(args: &RendezvousArgs) -> Status {
         Err(error) => {
             let _ = writeln!(std::io::stderr(), "error: {error}");
             if let Error::Secret(_) = error {
-                let hint = "make one: od -An -tx1 -N32 /dev/urandom | tr -d ' \\n' > FILE";
+                let hint = "make one: (umask 077; od -An -v -tx1 -N32 /dev/urandom | tr -d ' \\n' > FILE)";
                 let _ = writeln!(std::io::stderr(), "hint: {hint}");
             }
             Status::Failure

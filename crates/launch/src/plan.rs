@@ -148,7 +148,7 @@ pub(crate) struct RankFiles {
     pub(crate) stderr: Option<File>,
 }
 
-/// The folder that takes one rank's output: `rank.03` in a job of 10 or more.
+/// The folder that takes one rank's output: `rank.03` in a job of more than 10.
 pub(crate) fn rank_folder(folder: &Path, rank: usize, np: usize) -> PathBuf {
     let width = np.saturating_sub(1).to_string().len();
     folder.join(format!("rank.{rank:0width$}"))

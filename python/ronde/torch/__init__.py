@@ -17,6 +17,11 @@ try:
     import torch as _torch
 except ImportError as error:
     raise ImportError("horovod.torch needs PyTorch, which is not installed; `pip install torch` gets it") from error
+if str(getattr(_torch, "__version__", "")).partition(".")[0] in ("0", "1"):
+    raise ImportError(
+        f"horovod.torch needs PyTorch 2.0 or newer; this is {_torch.__version__}; "
+        "`pip install --upgrade torch` gets a newer one"
+    )
 
 from ronde._basics import basics as _basics
 from ronde._collectives import Adasum, Average, Max, Min, Product, Sum

@@ -95,7 +95,8 @@ pub(crate) struct NetworkArgs {
           allow_negative_numbers = true)]
     pub(crate) grace: Duration,
 
-    /// Copy this file or folder to every host, into the folder where its ranks run; may be repeated.
+    /// Copy this file or folder to every other host, into the folder where its ranks run, under its own name without
+    /// the folders before it; may be repeated.
     #[arg(long, value_name = "PATH")]
     pub(crate) ship: Vec<PathBuf>,
 }

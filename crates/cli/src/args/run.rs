@@ -64,7 +64,8 @@ pub(crate) struct RunArgs {
     #[arg(short = 'x', long, value_name = "NAME[=VALUE]", value_parser = ronde_settings::value::assignment)]
     pub(crate) env: Vec<Assignment>,
 
-    /// Also write each rank's output to DIR/rank.N/stdout and DIR/rank.N/stderr.
+    /// Also write each rank's output to DIR/rank.N/stdout and DIR/rank.N/stderr; with more than ten ranks N has zeros
+    /// in front, as in rank.03.
     #[arg(long, value_name = "DIR")]
     pub(crate) output_filename: Option<PathBuf>,
 

@@ -28,8 +28,8 @@ variables! {
     /// The program to use instead of `ssh`; it must understand the same options.
     SSH = "RONDE_SSH": Text, None, Honoured;
 
-    /// The image that brings Ronde into the pods of a job on Kubernetes, where `--manager-image` is not given. Without it, the
-    /// published one of this version.
+    /// The image that brings Ronde into the pods of a job on Kubernetes, where `--manager-image` is not given. Without it,
+    /// `ghcr.io/ronde/manager` with this version, which is not published yet.
     MANAGER_IMAGE = "RONDE_MANAGER_IMAGE": Text, None, Honoured;
 
     /// Set in the pods of a job over ssh: the file with its hosts and their GPUs, a line each, as `mpirun` and `horovodrun`
