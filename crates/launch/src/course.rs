@@ -7,7 +7,8 @@
 //! Who failed *first* is not always who exited first. A rank that raises an exception closes its
 //! connections while Python winds down, its peers fail on that and may well exit before it does.
 //! So a failing exit is held for up to [`SETTLE`] if another rank, still running, had parted from
-//! the rendezvous before; and ranks are compared by the earliest sign of their end.
+//! the rendezvous before; and ranks are compared by the earliest sign of their end. Only who was killed
+//! is first whatever came to us before: nobody but us kills ranks because another has failed.
 //!
 //! In a job that is *led* the others only stand by for rank 0: when it has ended well, so has the job.
 
@@ -239,7 +240,9 @@ impl Course {
             .iter()
             .filter(|parting| !parting.orderly && self.endings[parting.rank].is_none())
             .map(|parting| (parting.at, parting.rank, None));
-        let first = failing.chain(lost).min_by_key(|(sign, ..)| *sign);
+        let first = failing
+            .chain(lost)
+            .min_by_key(|(sign, _, how)| (!how.is_some_and(Ending::is_from_outside), *sign));
         let (at, rank, how) = first.unwrap_or((now, exited, Some(ending)));
         let others = self
             .endings

@@ -15,6 +15,12 @@ pub(crate) enum Ending {
 }
 
 impl Ending {
+    /// Whether somebody else ended the process. Other signals are a program's own faults, which may follow from what
+    /// happened to other ranks.
+    pub(crate) fn is_from_outside(self) -> bool {
+        self == Ending::Killed(libc::SIGKILL)
+    }
+
     /// From what `wait` says; `None` if the process was only stopped or continued.
     pub(crate) fn from_wait(status: WaitStatus) -> Option<Ending> {
         let exited = status.exit_status().map(Ending::Exited);

@@ -379,6 +379,8 @@ impl Agent {
     fn reap(&mut self) {
         let mut ended = Vec::new();
         reap(&mut |pid, status| ended.push((pid, status)));
+        // Nobody knows in which order they ended; who was killed did not end because of another.
+        ended.sort_by_key(|(_, status)| !Ending::from_wait(*status).is_some_and(Ending::is_from_outside));
         self.tell(ended);
     }
 

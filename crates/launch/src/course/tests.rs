@@ -130,6 +130,23 @@ fn a_rank_killed_outright_is_named_at_once() {
 }
 
 #[test]
+fn a_killed_rank_is_the_first_even_if_we_heard_of_what_followed_before() {
+    let mut course = Course::new(3, GRACE);
+    // Rank 0 has said goodbye because of rank 1, whose end comes late, and exits after that.
+    assert_eq!(course.handle(ms(120), killed(1, libc::SIGKILL), &[left(0, 110)]), []);
+    assert_eq!(course.handle(ms(130), exited(0, 1), &[left(0, 110), lost(1, 125)]), [TERM]);
+    assert_eq!(failure(&course), (1, Some(Ending::Killed(libc::SIGKILL)), 137, 2));
+}
+
+#[test]
+fn a_rank_that_breaks_down_because_of_another_is_not_the_first() {
+    let mut course = Course::new(2, GRACE);
+    assert_eq!(course.handle(ms(120), killed(1, libc::SIGABRT), &[left(0, 110)]), []);
+    assert_eq!(course.handle(ms(300), exited(0, 1), &[left(0, 110)]), [TERM]);
+    assert_eq!(failure(&course).0, 0);
+}
+
+#[test]
 fn an_interrupt_is_passed_on_with_a_deadline_and_a_second_one_kills() {
     let mut course = Course::new(2, GRACE);
     let interrupt = || Event::Signal(libc::SIGINT);
