@@ -71,6 +71,11 @@ impl Fake {
         self.state().asked.iter().filter(|line| line.contains(part)).count()
     }
 
+    /// All requests, in their order.
+    pub(crate) fn all_asked(&self) -> Vec<String> {
+        self.state().asked.clone()
+    }
+
     fn state(&self) -> MutexGuard<'_, State> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }

@@ -13,19 +13,18 @@ use k8s_openapi::jiff::Timestamp;
 use kube::Api;
 use kube::api::PostParams;
 use tokio::signal::unix::{Signal, SignalKind, signal};
-use tokio::sync::watch;
-use tokio::task::JoinHandle;
 
 use crate::act::{Hands, in_namespace, patiently};
 use crate::cluster::OwnPod;
 use crate::connect::{Connection, Which, connect};
+use crate::follow::{self, Following};
 use crate::job::{
     Job, JobStatus, Phase, RondeJobSpec, Root, RootKind, Shipment, Surroundings, names, validate,
 };
 use crate::manager::turn;
 use crate::progress::{Progress, gpus, span};
 use crate::view::View;
-use crate::{Error, follow, remains};
+use crate::{Error, remains};
 
 /// The key of the root config map under which the job is described.
 const SPEC: &str = "job.json";
@@ -90,22 +89,7 @@ pub async fn run(order: Order) -> Result<u8, Error> {
             }
         }
     };
-    let mut session = Session {
-        pods: hands.namespaced(&job),
-        job,
-        hands,
-        view,
-        status: JobStatus::default(),
-        progress: Progress::default(),
-        started: Instant::now(),
-        following: None,
-        trouble: String::new(),
-        blocked: None,
-        hoped: false,
-        short: None,
-        is_new,
-        order,
-    };
+    let mut session = Session::new(order, job, hands, view, is_new);
     let status = match session.send_files(&mut signals).await {
         Ok(None) => session.manage(&mut signals).await,
         Ok(Some(code)) => Ok(code),
@@ -165,14 +149,26 @@ struct Session {
     is_new: bool,
 }
 
-/// A pod whose output is shown, and the task that does.
-struct Following {
-    pod: String,
-    ended: watch::Sender<bool>,
-    task: JoinHandle<()>,
-}
-
 impl Session {
+    fn new(order: Order, job: Job, hands: Hands, view: View, is_new: bool) -> Session {
+        Session {
+            pods: hands.namespaced(&job),
+            job,
+            hands,
+            view,
+            status: JobStatus::default(),
+            progress: Progress::default(),
+            started: Instant::now(),
+            following: None,
+            trouble: String::new(),
+            blocked: None,
+            hoped: false,
+            short: None,
+            is_new,
+            order,
+        }
+    }
+
     /// Sends the files that go with the job; a status to exit with if a signal came in between.
     async fn send_files(&mut self, signals: &mut Signals) -> Result<Option<u8>, Error> {
         let Some(shipment) = &self.order.shipment else { return Ok(None) };
@@ -267,19 +263,26 @@ impl Session {
         for line in self.progress.lines(&self.job.name, &self.status, &pods, self.started.elapsed()) {
             say(self.order.quiet, &line);
         }
-        let chief = pods
-            .iter()
-            .find(|pod| pod.is_chief && pod.attempt == self.status.attempt && pod.started.is_some());
-        let Some(chief) = chief else { return };
-        if self.following.as_ref().is_none_or(|following| following.pod != chief.name) {
-            let (ended, is_over) = watch::channel(false);
-            let task = tokio::spawn(follow::follow(self.pods.clone(), chief.name.clone(), is_over));
-            self.following = Some(Following { pod: chief.name.clone(), ended, task });
+        // Also of an attempt that has failed since, or it would not be shown at all.
+        let chief =
+            pods.iter().filter(|pod| pod.is_chief && pod.started.is_some()).max_by_key(|pod| pod.attempt);
+        let is_next = |chief: &&&OwnPod| {
+            self.following.as_ref().is_none_or(|following| following.attempt < chief.attempt)
+        };
+        if let Some(chief) = chief.filter(is_next) {
+            let last = self.following.take();
+            let first = async move {
+                if let Some(last) = last {
+                    last.finish(FAREWELL).await;
+                }
+            };
+            self.following = Some(Following::start(self.pods.clone(), &chief.name, chief.attempt, first));
         }
-        if let Some(following) =
-            self.following.as_ref().filter(|_| chief.ended.is_some() || chief.is_finished())
-        {
-            following.ended.send_replace(true);
+        if let Some(following) = &self.following {
+            let chief = pods.iter().find(|pod| pod.name == following.pod);
+            if chief.is_none_or(|chief| chief.ended.is_some() || chief.is_finished()) {
+                following.has_ended();
+            }
         }
     }
 
@@ -287,9 +290,8 @@ impl Session {
     async fn end(&mut self, signals: &mut Signals) -> Result<u8, Error> {
         let following = self.following.take();
         let free = async {
-            if let Some(Following { ended, task, .. }) = following {
-                ended.send_replace(true);
-                let _ = tokio::time::timeout(FAREWELL, task).await;
+            if let Some(following) = following {
+                following.finish(FAREWELL).await;
             }
             self.free().await
         };
@@ -506,3 +508,6 @@ fn say(quiet: bool, line: &str) {
         let _ = writeln!(std::io::stderr(), "{line}");
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,83 @@
+//! What the command says and does about its job, against an API server in memory.
+
+use serde_json::{Value, json};
+
+use super::*;
+use crate::clock::Clock;
+use crate::cluster::Ledger;
+use crate::fake::Fake;
+use crate::job::{Gang, examples, pod};
+
+/// A command that has just made its job, on nodes with 5 and 2 GPUs.
+fn session(fake: &Fake) -> Session {
+    let mut job = examples::job("mnist", 6);
+    job.root.kind = RootKind::ConfigMap;
+    let order = Order {
+        which: Which::default(),
+        name: job.name.clone(),
+        spec: job.spec.clone(),
+        shipment: None,
+        around: examples::surroundings(),
+        own_pod: None,
+        wait: false,
+        quiet: true,
+    };
+    let hands = Hands::new(fake.client(), Clock::default(), examples::surroundings());
+    let view = View::still(Ledger::of(&[examples::node("node-1", 5), examples::node("node-3", 2)], []));
+    Session::new(order, job, hands, view, true)
+}
+
+/// How a container is that has started, and perhaps ended.
+fn train(phase: &str, ended: Option<i32>) -> Value {
+    let times = json!({"startedAt": "2026-01-01T00:01:00Z"});
+    let state = match ended {
+        None => json!({"running": times}),
+        Some(code) => json!({"terminated": {"exitCode": code, "startedAt": times["startedAt"]}}),
+    };
+    let train = json!({"name": "train", "image": "", "imageID": "", "ready": true, "restartCount": 0, "state": state});
+    json!({"phase": phase, "containerStatuses": [train]})
+}
+
+/// A pod of a job's set, as the cluster tells of it.
+fn told(job: &Job, attempt: u32, member: usize, status: Value) -> Pod {
+    let claim = [("node-1".to_owned(), 5), ("node-3".to_owned(), 1)].into();
+    let gang = Gang::new(&job.name, attempt, &claim);
+    let made = pod(job, &gang, &gang.members[member], &examples::surroundings()).expect("a pod");
+    let mut made = json!(made);
+    made["metadata"]["uid"] = json!(format!("pod-{attempt}-{member}"));
+    made["metadata"]["creationTimestamp"] = json!("2026-01-01T00:00:00Z");
+    made["spec"]["schedulingGates"] = json!([]);
+    made["spec"]["nodeName"] = json!(gang.members[member].node);
+    made["status"] = status;
+    serde_json::from_value(made).expect("a pod")
+}
+
+#[tokio::test]
+async fn the_chief_of_an_attempt_that_failed_is_shown_to_its_end_and_the_next_one_after_it() {
+    let fake = Fake::default();
+    let mut session = session(&fake);
+    let tell = |session: &Session, attempt, status| {
+        session.view.ledger().note_pod(&told(&session.job, attempt, 0, status));
+    };
+    tell(&session, 0, train("Running", None));
+    session.show();
+    // What sees that it failed has the next one in mind already.
+    tell(&session, 0, train("Failed", Some(1)));
+    session.status.attempt = 1;
+    session.show();
+    let first = session.following.as_ref().expect("a chief");
+    assert_eq!(first.pod, "mnist-chief");
+    let done = async {
+        while !first.is_done() {
+            tokio::task::yield_now().await;
+        }
+    };
+    tokio::time::timeout(FAREWELL, done).await.expect("it is known to have ended");
+    tell(&session, 1, train("Running", None));
+    session.show();
+    let next = session.following.take().expect("another chief");
+    assert_eq!((next.pod.as_str(), next.attempt), ("mnist-chief-r1", 1));
+    next.finish(FAREWELL).await;
+    let asked = fake.asked("/log");
+    assert!((2..=4).contains(&asked), "{asked}");
+}
