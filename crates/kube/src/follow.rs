@@ -30,7 +30,7 @@ pub(crate) struct Following {
     /// Which set of pods it is the chief of.
     pub(crate) attempt: u32,
     ended: watch::Sender<bool>,
-    task: JoinHandle<()>,
+    task: JoinHandle<bool>,
 }
 
 impl Following {
@@ -45,7 +45,7 @@ impl Following {
         let name = pod.to_owned();
         let task = tokio::spawn(async move {
             first.await;
-            follow(pods, name, is_over).await;
+            follow(pods, name, is_over).await
         });
         Following { pod: pod.to_owned(), attempt, ended, task }
     }
@@ -61,18 +61,18 @@ impl Following {
         self.task.is_finished()
     }
 
-    /// Waits until all was shown, for as long as this at most.
-    pub(crate) async fn finish(mut self, patience: Duration) {
+    /// Waits until all was shown, for as long as this at most; whether it was.
+    pub(crate) async fn finish(mut self, patience: Duration) -> bool {
         self.has_ended();
-        if tokio::time::timeout(patience, &mut self.task).await.is_err() {
-            self.task.abort();
-        }
+        let shown = tokio::time::timeout(patience, &mut self.task).await;
+        self.task.abort();
+        matches!(shown, Ok(Ok(true)))
     }
 }
 
 /// Copies a pod's output to ours until the container has ended, which `ended` tells, and all of it was shown. If nobody is
-/// left who could tell, it has ended.
-async fn follow(pods: Api<Pod>, pod: String, mut ended: watch::Receiver<bool>) {
+/// left who could tell, it has ended. False if there is more that could not be had.
+async fn follow(pods: Api<Pod>, pod: String, mut ended: watch::Receiver<bool>) -> bool {
     let mut shown = Shown::default();
     let mut failing: Option<Instant> = None;
     let mut is_told = false;
@@ -89,8 +89,8 @@ async fn follow(pods: Api<Pod>, pod: String, mut ended: watch::Receiver<bool>) {
         match pods.log_stream(&pod, &params).await {
             Ok(stream) => {
                 failing = None;
-                if !copy(stream, &mut shown, has_ended, &mut std::io::stdout()).await {
-                    return;
+                if !copy(stream, &mut shown, has_ended, &mut std::io::stdout()).await || has_ended {
+                    return true;
                 }
             }
             Err(error) => {
@@ -103,12 +103,12 @@ async fn follow(pods: Api<Pod>, pod: String, mut ended: watch::Receiver<bool>) {
                     is_told = true;
                 }
                 if is_refused {
-                    return;
+                    return true;
+                }
+                if has_ended {
+                    return matches!(error, Error::Gone { .. });
                 }
             }
-        }
-        if has_ended {
-            return;
         }
         tokio::select! {
             _ = ended.wait_for(|ended| *ended) => {}
@@ -189,8 +189,21 @@ mod tests {
         let pods = Api::namespaced(fake.client(), "default");
         let (ended, is_over) = watch::channel(false);
         drop(ended);
-        follow(pods, "mnist-chief".to_owned(), is_over).await;
+        assert!(follow(pods, "mnist-chief".to_owned(), is_over).await);
         assert_eq!(fake.asked("GET /api/v1/namespaces/default/pods/mnist-chief/log"), 1);
+    }
+
+    #[tokio::test]
+    async fn output_that_is_there_and_cannot_be_had_is_known_to_lack() {
+        let fake = Fake::default();
+        let pods: Api<Pod> = Api::namespaced(fake.client(), "default");
+        let finish = |patience| Following::start(pods.clone(), "mnist-chief", 0, async {}).finish(patience);
+        assert!(finish(Duration::MAX).await, "it is gone");
+        fake.refuse((http::Method::GET, "/log", 500, "InternalError", "the kubelet does not answer"));
+        assert!(!finish(Duration::MAX).await);
+        fake.relent();
+        fake.hold("/log");
+        assert!(!finish(Duration::from_millis(10)).await);
     }
 
     #[tokio::test]
@@ -198,8 +211,9 @@ mod tests {
         let fake = Fake::default();
         let pods: Api<Pod> = Api::namespaced(fake.client(), "default");
         let first = Following::start(pods.clone(), "mnist-chief", 0, async {});
-        let then = Following::start(pods, "mnist-chief-r1", 1, first.finish(Duration::MAX));
-        then.finish(Duration::MAX).await;
+        let rest = async { assert!(first.finish(Duration::MAX).await) };
+        let then = Following::start(pods, "mnist-chief-r1", 1, rest);
+        assert!(then.finish(Duration::MAX).await);
         let asked = fake.all_asked();
         let last = asked.iter().rposition(|line| line.ends_with("/mnist-chief/log"));
         let next = asked.iter().position(|line| line.ends_with("/mnist-chief-r1/log"));

@@ -104,7 +104,10 @@ pub async fn run(order: Order) -> Result<u8, Error> {
         Err(Error::Unauthorized { .. }) => {
             say(false, &format!("note: job {} goes on; the same command shows it again", session.job.name));
         }
-        Err(_) => session.abandon().await,
+        Err(_) => tokio::select! {
+            () = session.abandon() => {}
+            _ = signals.next() => {}
+        },
         Ok(_) => {}
     }
     status
@@ -270,12 +273,8 @@ impl Session {
             self.following.as_ref().is_none_or(|following| following.attempt < chief.attempt)
         };
         if let Some(chief) = chief.filter(is_next) {
-            let last = self.following.take();
-            let first = async move {
-                if let Some(last) = last {
-                    last.finish(FAREWELL).await;
-                }
-            };
+            let (quiet, namespace) = (self.order.quiet, self.job.namespace.clone());
+            let first = rest_of(self.following.take(), quiet, namespace);
             self.following = Some(Following::start(self.pods.clone(), &chief.name, chief.attempt, first));
         }
         if let Some(following) = &self.following {
@@ -288,11 +287,9 @@ impl Session {
 
     /// All is over: the rest of the output, the GPUs, the last word.
     async fn end(&mut self, signals: &mut Signals) -> Result<u8, Error> {
-        let following = self.following.take();
+        let rest = rest_of(self.following.take(), self.order.quiet, self.job.namespace.clone());
         let free = async {
-            if let Some(following) = following {
-                following.finish(FAREWELL).await;
-            }
+            rest.await;
             self.free().await
         };
         let are_free = tokio::select! {
@@ -309,9 +306,11 @@ impl Session {
             Some(pod) => self.logs(pod),
             None => {
                 // Whoever comes later would not know of it any more.
-                if let Err(error) =
-                    self.hands.sweep(&self.job.name, &self.job.namespace, &self.job.root).await
-                {
+                let swept = tokio::select! {
+                    swept = self.hands.sweep(&self.job.name, &self.job.namespace, &self.job.root) => swept,
+                    _ = signals.next() => Ok(()),
+                };
+                if let Err(error) = swept {
                     say(false, &format!("warning: {error}"));
                 }
                 "nothing of it is kept".to_owned()
@@ -323,7 +322,11 @@ impl Session {
         }
         let mut text = format!("error: {}\n", self.status.message);
         if let Some(pod) = failed.filter(|pod| *pod != chief && self.has_logs(pod)) {
-            let last = follow::tail(&self.pods, &pod, 20).await;
+            // The API server waits for the pod's node, which may say nothing.
+            let last = tokio::select! {
+                last = tokio::time::timeout(FAREWELL, follow::tail(&self.pods, &pod, 20)) => last.unwrap_or_default(),
+                _ = signals.next() => Vec::new(),
+            };
             if !last.is_empty() {
                 text.push_str(&format!("  last output of {pod}:\n"));
                 last.iter().for_each(|line| text.push_str(&format!("    {line}\n")));
@@ -348,11 +351,7 @@ impl Session {
     /// How to see a pod's output, and for how long.
     fn logs(&self, pod: &str) -> String {
         let kept = span(Duration::from_secs(u64::from(self.job.spec.ttl_seconds_after_finished)));
-        let namespace = match self.job.namespace.as_str() {
-            "default" => String::new(),
-            namespace => format!(" -n {namespace}"),
-        };
-        format!("kubectl logs {pod}{namespace} (kept {kept})")
+        format!("{} (kept {kept})", kubectl_logs(pod, &self.job.namespace))
     }
 
     /// Sees to it that no pod of the job holds a GPU; not for ever.
@@ -416,6 +415,23 @@ impl Session {
         if let Err(error) = deleted.and(swept) {
             say(false, &format!("warning: {error}"));
         }
+    }
+}
+
+/// Shows the rest of a chief's output, or says that there is more.
+async fn rest_of(following: Option<Following>, quiet: bool, namespace: String) {
+    let Some(following) = following else { return };
+    let logs = kubectl_logs(&following.pod, &namespace);
+    if !following.finish(FAREWELL).await {
+        say(quiet, &format!("note: not all of the output could be shown; {logs} has it"));
+    }
+}
+
+/// How people see a pod's output.
+fn kubectl_logs(pod: &str, namespace: &str) -> String {
+    match namespace {
+        "default" => format!("kubectl logs {pod}"),
+        namespace => format!("kubectl logs {pod} -n {namespace}"),
     }
 }
 

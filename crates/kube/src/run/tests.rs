@@ -81,3 +81,38 @@ async fn the_chief_of_an_attempt_that_failed_is_shown_to_its_end_and_the_next_on
     let asked = fake.asked("/log");
     assert!((2..=4).contains(&asked), "{asked}");
 }
+
+/// Signals that nobody sends to a test by accident.
+fn signals() -> Signals {
+    let on = |kind| signal(kind).expect("a signal");
+    Signals([
+        on(SignalKind::user_defined1()),
+        on(SignalKind::user_defined2()),
+        on(SignalKind::window_change()),
+    ])
+}
+
+#[tokio::test]
+async fn nobody_has_to_wait_for_the_last_words_of_a_pod_whose_node_says_nothing() {
+    let fake = Fake::default();
+    fake.hold("/mnist-worker-0/log");
+    let mut session = session(&fake);
+    for (member, code) in [(0, 1), (1, 137)] {
+        let pod = told(&session.job, 0, member, train("Failed", Some(code)));
+        session.view.ledger().note_pod(&pod);
+    }
+    session.status.phase = Phase::Failed;
+    session.status.failed_pod = Some("mnist-worker-0".to_owned());
+    session.status.exit_code = Some(137);
+    let mut signals = signals();
+    let interrupt = async {
+        while fake.asked("/mnist-worker-0/log") == 0 {
+            tokio::task::yield_now().await;
+        }
+        let own = std::process::id().to_string();
+        let sent = std::process::Command::new("kill").args(["-USR1", &own]).status();
+        assert!(sent.is_ok_and(|sent| sent.success()));
+    };
+    let (ended, ()) = tokio::join!(session.end(&mut signals), interrupt);
+    assert!(matches!(ended, Ok(137)), "{ended:?}");
+}
