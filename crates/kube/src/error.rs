@@ -63,6 +63,12 @@ pub enum Error {
         /// What was tried.
         doing: String,
     },
+    /// Somebody has deleted the object that a job belongs to, and so the job.
+    #[error("job {name} was deleted")]
+    Deleted {
+        /// The job.
+        name: String,
+    },
     /// It is there already.
     #[error("cannot {doing}: there is one already")]
     Exists {

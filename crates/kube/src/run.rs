@@ -21,7 +21,7 @@ use crate::follow::{self, Following};
 use crate::job::{
     Job, JobStatus, Phase, RondeJobSpec, Root, RootKind, Shipment, Surroundings, names, validate,
 };
-use crate::manager::turn;
+use crate::manager::{Turn, turn};
 use crate::progress::{Progress, gpus, span};
 use crate::view::View;
 use crate::{Error, remains};
@@ -148,6 +148,8 @@ struct Session {
     hoped: bool,
     /// Since when it has too few.
     short: Option<Instant>,
+    /// When it was last seen to be there.
+    seen: Instant,
     /// Whether this command made the job.
     is_new: bool,
 }
@@ -167,6 +169,7 @@ impl Session {
             blocked: None,
             hoped: false,
             short: None,
+            seen: Instant::now(),
             is_new,
             order,
         }
@@ -191,7 +194,7 @@ impl Session {
         loop {
             self.view.check()?;
             let turned = tokio::select! {
-                turned = turn(&self.job, self.status.clone(), Ok(()), &self.hands, &self.view, async |_: &JobStatus| Ok(())) => turned,
+                turned = self.turn() => turned,
                 number = signals.next() => return self.interrupted(number, signals).await,
             };
             self.status = turned.status;
@@ -215,7 +218,9 @@ impl Session {
                     say(false, &format!("warning: {error}"));
                     return self.end(signals).await;
                 }
-                Some(error @ (Error::Forbidden { .. } | Error::Unauthorized { .. })) => return Err(error),
+                Some(
+                    error @ (Error::Forbidden { .. } | Error::Unauthorized { .. } | Error::Deleted { .. }),
+                ) => return Err(error),
                 Some(_) => {}
             }
             let wake = turned.wake.map_or(LOOK, |wake| wake.clamp(Duration::from_millis(20), LOOK));
@@ -225,6 +230,19 @@ impl Session {
                 number = signals.next() => return self.interrupted(number, signals).await,
             }
         }
+    }
+
+    /// Brings the job on by one turn. While it waits it is also looked for: what has no pods is not seen to go.
+    async fn turn(&mut self) -> Turn {
+        let is_due = self.status.phase == Phase::Pending && self.seen.elapsed() >= LOOK;
+        if is_due {
+            self.seen = Instant::now();
+            if let Err(error @ Error::Deleted { .. }) = self.hands.look_for(&self.job).await {
+                return Turn { status: self.status.clone(), wake: None, trouble: Some(error) };
+            }
+        }
+        let said = async |_: &JobStatus| Ok(());
+        turn(&self.job, self.status.clone(), Ok(()), &self.hands, &self.view, said).await
     }
 
     /// Why there is no point in waiting, if there is none.
@@ -358,9 +376,7 @@ impl Session {
     async fn free(&mut self) -> bool {
         let freeing = async {
             while self.is_held() {
-                let said = async |_: &JobStatus| Ok(());
-                let turned =
-                    turn(&self.job, self.status.clone(), Ok(()), &self.hands, &self.view, said).await;
+                let turned = self.turn().await;
                 self.status = turned.status;
                 let wake = turned.wake.unwrap_or(LOOK);
                 tokio::select! {

@@ -116,3 +116,24 @@ async fn nobody_has_to_wait_for_the_last_words_of_a_pod_whose_node_says_nothing(
     let (ended, ()) = tokio::join!(session.end(&mut signals), interrupt);
     assert!(matches!(ended, Ok(137)), "{ended:?}");
 }
+
+#[tokio::test]
+async fn a_job_that_is_deleted_while_it_waits_or_begins_anew_ends_with_an_error_and_leaves_nothing() {
+    // Of the 7 GPUs the first may have its own again; the other waits for more than there are, and has for a while.
+    for (gpus, since) in [(6, Duration::ZERO), (8, LOOK)] {
+        let fake = Fake::default();
+        let mut session = session(&fake);
+        session.job.spec.gpus = gpus.to_string().parse().expect("a number");
+        session.order.wait = true;
+        session.seen = Instant::now().checked_sub(since).expect("a time");
+        let chief = told(&session.job, 0, 0, train("Failed", Some(1)));
+        fake.put("/api/v1/namespaces/default/pods/mnist-chief", json!(chief));
+        session.view.ledger().note_pod(&chief);
+        session.status.attempt = 1;
+        let error = session.manage(&mut signals()).await.expect_err("it is gone");
+        assert_eq!(error.to_string(), "job mnist was deleted");
+        session.abandon().await;
+        assert!(fake.names("pods").is_empty());
+        assert_eq!(fake.asked("POST"), 0);
+    }
+}
