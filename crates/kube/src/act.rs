@@ -339,7 +339,7 @@ fn is_of<K: Placed>(object: &K, job_uid: &str) -> bool {
 }
 
 /// Says whose an object is that is not this job's.
-fn taken<K: Placed>(object: &K) -> Error {
+pub(crate) fn taken<K: Placed>(object: &K) -> Error {
     let about = object.meta();
     let label = |name: &str| about.labels.as_ref().and_then(|labels| labels.get(name));
     let mut whose = match label(names::JOB_UID).and(label(names::JOB)) {

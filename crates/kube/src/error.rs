@@ -77,8 +77,8 @@ pub enum Error {
     },
     /// Somebody else's object has a name that the job needs.
     #[error(
-        "the {kind} {name} in {namespace} is not this job's but {whose}; \
-         delete it (kubectl delete {kind} {name} -n {namespace}), or give the job another name"
+        "the {kind} {name} in {namespace} is not this job's but {whose}; give the job another name, \
+         or delete it if nobody needs it (kubectl delete {kind} {name} -n {namespace})"
     )]
     Taken {
         /// What it is.

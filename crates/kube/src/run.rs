@@ -4,30 +4,27 @@
 //! this runs in. If this process is killed, the pods end by themselves; the same command with the same name goes on with
 //! the job that is there.
 
+mod root;
+
 use std::io::Write;
 use std::pin::pin;
 use std::time::{Duration, Instant};
 
-use k8s_openapi::api::core::v1::{ConfigMap, Pod};
-use k8s_openapi::jiff::Timestamp;
+use k8s_openapi::api::core::v1::Pod;
 use kube::Api;
-use kube::api::PostParams;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
-use crate::act::{Hands, in_namespace, patiently};
+use crate::act::Hands;
 use crate::cluster::OwnPod;
 use crate::connect::{Connection, Which, connect};
 use crate::follow::{self, Following};
-use crate::job::{
-    Job, JobStatus, Phase, RondeJobSpec, Root, RootKind, Shipment, Surroundings, names, validate,
-};
+use crate::job::{Job, JobStatus, Phase, RondeJobSpec, Shipment, Surroundings, names, validate};
 use crate::manager::{Turn, turn};
 use crate::progress::{Progress, gpus, span};
 use crate::view::View;
 use crate::{Error, remains};
+use root::root;
 
-/// The key of the root config map under which the job is described.
-const SPEC: &str = "job.json";
 /// How long to look at the cluster at most before looking again.
 const LOOK: Duration = Duration::from_secs(30);
 /// How long pods may take to end before the last line is said all the same.
@@ -462,56 +459,6 @@ fn clock_is_off(hands: &Hands) -> Option<String> {
 /// The status to exit with after a signal.
 fn told_by(number: i32) -> u8 {
     u8::try_from(128 + number).unwrap_or(130)
-}
-
-/// The object that owns all others: this pod, or a config map; and whether that was made now, and not before.
-async fn root(order: &Order, namespace: &str, hands: &Hands) -> Result<(Job, bool), Error> {
-    let job = |kind, name: &str, uid: &str, created: Timestamp| Job {
-        name: order.name.clone(),
-        namespace: namespace.to_owned(),
-        root: Root { kind, name: name.to_owned(), uid: uid.to_owned() },
-        created,
-        deleting: false,
-        generation: None,
-        spec: order.spec.clone(),
-    };
-    if let Some((name, uid)) = &order.own_pod {
-        return Ok((job(RootKind::Pod, name, uid, hands.clock.now()), true));
-    }
-    let maps: Api<ConfigMap> = Api::namespaced(hands.client.clone(), namespace);
-    let text = serde_json::to_string_pretty(&order.spec).unwrap_or_default();
-    let labels = [
-        (names::MANAGED_BY.to_owned(), names::RONDE.to_owned()),
-        (names::JOB.to_owned(), order.name.clone()),
-    ];
-    let map = ConfigMap {
-        metadata: kube::core::ObjectMeta {
-            name: Some(order.name.clone()),
-            labels: Some(labels.into()),
-            ..Default::default()
-        },
-        data: Some([(SPEC.to_owned(), text.clone())].into()),
-        ..ConfigMap::default()
-    };
-    let create = PostParams::default();
-    let made = patiently("create the job", || maps.create(&create, &map)).await;
-    let is_new = made.is_ok();
-    let found = match in_namespace(namespace, made) {
-        Ok(made) => made,
-        Err(Error::Exists { .. }) => {
-            let found = patiently("read the job", || maps.get(&order.name)).await?;
-            let is_same =
-                found.data.as_ref().and_then(|data| data.get(SPEC)).is_some_and(|known| *known == text);
-            if !is_same || found.metadata.deletion_timestamp.is_some() {
-                return Err(Error::NameTaken { name: order.name.clone(), namespace: namespace.to_owned() });
-            }
-            say(order.quiet, &format!("going on with job {}", order.name));
-            found
-        }
-        Err(error) => return Err(error),
-    };
-    let created = found.metadata.creation_timestamp.map_or_else(|| hands.clock.now(), |time| time.0);
-    Ok((job(RootKind::ConfigMap, &order.name, &found.metadata.uid.unwrap_or_default(), created), is_new))
 }
 
 /// The signals that end a job.

@@ -6,25 +6,32 @@ use super::*;
 use crate::clock::Clock;
 use crate::cluster::Ledger;
 use crate::fake::Fake;
-use crate::job::{Gang, examples, pod};
+use crate::job::{Gang, RootKind, examples, pod};
 
-/// A command that has just made its job, on nodes with 5 and 2 GPUs.
-fn session(fake: &Fake) -> Session {
-    let mut job = examples::job("mnist", 6);
-    job.root.kind = RootKind::ConfigMap;
-    let order = Order {
+/// What was asked for.
+fn order() -> Order {
+    Order {
         which: Which::default(),
-        name: job.name.clone(),
-        spec: job.spec.clone(),
+        name: "mnist".to_owned(),
+        spec: examples::spec(6),
         shipment: None,
         around: examples::surroundings(),
         own_pod: None,
         wait: false,
         quiet: true,
-    };
-    let hands = Hands::new(fake.client(), Clock::default(), examples::surroundings());
+    }
+}
+
+fn hands(fake: &Fake) -> Hands {
+    Hands::new(fake.client(), Clock::default(), examples::surroundings())
+}
+
+/// A command that has just made its job, on nodes with 5 and 2 GPUs.
+fn session(fake: &Fake) -> Session {
+    let mut job = examples::job("mnist", 6);
+    job.root.kind = RootKind::ConfigMap;
     let view = View::still(Ledger::of(&[examples::node("node-1", 5), examples::node("node-3", 2)], []));
-    Session::new(order, job, hands, view, true)
+    Session::new(order(), job, hands(fake), view, true)
 }
 
 /// How a container is that has started, and perhaps ended.
@@ -136,4 +143,22 @@ async fn a_job_that_is_deleted_while_it_waits_or_begins_anew_ends_with_an_error_
         assert!(fake.names("pods").is_empty());
         assert_eq!(fake.asked("POST"), 0);
     }
+}
+
+#[tokio::test]
+async fn a_config_map_is_the_job_only_if_it_says_so() {
+    let fake = Fake::default();
+    let (made, is_new) = root(&order(), "default", &hands(&fake)).await.expect("a job");
+    assert!(is_new && made.root.kind == RootKind::ConfigMap);
+    let (found, is_new) = root(&order(), "default", &hands(&fake)).await.expect("the same");
+    assert!(!is_new && found.root == made.root);
+    let other = Order { spec: examples::spec(5), ..order() };
+    let error = root(&other, "default", &hands(&fake)).await.expect_err("another job");
+    assert!(matches!(error, Error::NameTaken { .. }), "{error}");
+    // Nobody is told to delete what may be anything as if it were a job.
+    fake.put("/api/v1/namespaces/default/configmaps/mnist", json!({"metadata": {"name": "mnist"}}));
+    let error = root(&order(), "default", &hands(&fake)).await.expect_err("somebody else's");
+    let said = error.to_string();
+    assert!(said.contains("configmap mnist in default is not this job's but somebody else's"), "{said}");
+    assert!(!said.contains("there is a job"), "{said}");
 }
