@@ -122,6 +122,8 @@ pub enum Error {
         name: String,
         /// The namespace.
         namespace: String,
+        /// How to delete it.
+        delete: String,
     },
     /// The job makes no sense.
     #[error("{}", .0.join("\nerror: "))]
@@ -200,9 +202,7 @@ impl Error {
                 "are their nodes up? Once they are gone, the same command goes on from here".to_owned()
             }
             Error::NotInstalled => "ronde kube install".to_owned(),
-            Error::NameTaken { name, namespace } => format!(
-                "choose another --name, or delete that one: kubectl delete configmap {name} -n {namespace}"
-            ),
+            Error::NameTaken { delete, .. } => format!("choose another --name, or delete that one: {delete}"),
             Error::Files(error) => return error.hint().map(str::to_owned),
             _ => return None,
         };

@@ -23,7 +23,7 @@ use crate::manager::{Turn, turn};
 use crate::progress::{Progress, gpus, span};
 use crate::view::View;
 use crate::{Error, remains};
-use root::root;
+use root::{kubectl_delete, name_taken, root};
 
 /// How long to look at the cluster at most before looking again.
 const LOOK: Duration = Duration::from_secs(30);
@@ -71,7 +71,7 @@ pub async fn run(order: Order) -> Result<u8, Error> {
         say(order.quiet, &format!("note: {line}"));
     }
     let (job, is_new) = {
-        let mut making = pin!(root(&order, &connection.namespace, &hands));
+        let mut making = pin!(root(&order, &connection.namespace, &hands, &view));
         tokio::select! {
             made = &mut making => made?,
             number = signals.next() => {
@@ -180,7 +180,7 @@ impl Session {
             sent = self.hands.make(&self.job, "send the files", &map) => match sent? {
                 // They may have been changed since the job was made.
                 sent if sent.binary_data == map.binary_data && sent.data == map.data => Ok(None),
-                _ => Err(Error::NameTaken { name: self.job.name.clone(), namespace: self.job.namespace.clone() }),
+                _ => Err(name_taken(self.job.root.kind, &self.job.name, &self.job.namespace)),
             },
             number = signals.next() => self.interrupted(number, signals).await.map(Some),
         }
@@ -258,10 +258,9 @@ impl Session {
 
     /// Says that the job is not run again.
     fn say_it_has_ended(&self) {
-        let Job { name, namespace, .. } = &self.job;
-        let line = format!(
-            "job {name} has ended before; this is its output. To run it again: kubectl delete configmap {name} -n {namespace}"
-        );
+        let Job { name, namespace, root, .. } = &self.job;
+        let delete = kubectl_delete(root.kind, name, namespace);
+        let line = format!("job {name} has ended before; this is its output. To run it again: {delete}");
         say(self.order.quiet, &line);
     }
 

@@ -80,6 +80,8 @@ pub(crate) struct OwnPod {
     pub(crate) ended: Option<Ended>,
     pub(crate) ttl: Option<u32>,
     pub(crate) retries: u32,
+    /// What its job asks for, as a number, if it says so.
+    pub(crate) spec: Option<String>,
 }
 
 /// How far a pod is.
@@ -190,6 +192,7 @@ impl OwnPod {
             ended,
             ttl: note(names::TTL).and_then(|text| text.parse().ok()),
             retries: note(names::RETRIES).and_then(|text| text.parse().ok()).unwrap_or(0),
+            spec: note(names::SPEC).cloned(),
         })
     }
 

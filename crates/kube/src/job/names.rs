@@ -28,6 +28,8 @@ pub(crate) const DONE: &str = "done";
 pub(crate) const TTL: &str = "ronde.dev/ttl";
 /// How many more attempts the job may make after one has failed.
 pub(crate) const RETRIES: &str = "ronde.dev/retries";
+/// What the job asks for, as a number, where the root object does not say it.
+pub(crate) const SPEC: &str = "ronde.dev/spec";
 /// Keeps the scheduler off a pod until its set's claim is safe.
 pub(crate) const GATE: &str = "ronde.dev/claim";
 /// The label by which Kueue finds its queue.

@@ -216,6 +216,15 @@ impl RondeJobSpec {
         }
     }
 
+    /// A number for what is asked for, the same on every host and in every build (FNV-1a).
+    pub(crate) fn fingerprint(&self) -> String {
+        let text = serde_json::to_vec(self).unwrap_or_default();
+        let number = text.iter().fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
+            (hash ^ u64::from(*byte)).wrapping_mul(0x0000_0100_0000_01b3)
+        });
+        format!("{number:016x}")
+    }
+
     /// Whether something has to be brought into the pods before they train.
     pub(crate) fn needs_delivery(&self) -> bool {
         !self.image_has_ronde || self.files.is_some() || self.ssh

@@ -148,17 +148,40 @@ async fn a_job_that_is_deleted_while_it_waits_or_begins_anew_ends_with_an_error_
 #[tokio::test]
 async fn a_config_map_is_the_job_only_if_it_says_so() {
     let fake = Fake::default();
-    let (made, is_new) = root(&order(), "default", &hands(&fake)).await.expect("a job");
+    let view = View::still(Ledger::default());
+    let root = async |order: &Order| root(order, "default", &hands(&fake), &view).await;
+    let (made, is_new) = root(&order()).await.expect("a job");
     assert!(is_new && made.root.kind == RootKind::ConfigMap);
-    let (found, is_new) = root(&order(), "default", &hands(&fake)).await.expect("the same");
+    let (found, is_new) = root(&order()).await.expect("the same");
     assert!(!is_new && found.root == made.root);
     let other = Order { spec: examples::spec(5), ..order() };
-    let error = root(&other, "default", &hands(&fake)).await.expect_err("another job");
+    let error = root(&other).await.expect_err("another job");
     assert!(matches!(error, Error::NameTaken { .. }), "{error}");
     // Nobody is told to delete what may be anything as if it were a job.
     fake.put("/api/v1/namespaces/default/configmaps/mnist", json!({"metadata": {"name": "mnist"}}));
-    let error = root(&order(), "default", &hands(&fake)).await.expect_err("somebody else's");
+    let error = root(&order()).await.expect_err("somebody else's");
     let said = error.to_string();
     assert!(said.contains("configmap mnist in default is not this job's but somebody else's"), "{said}");
     assert!(!said.contains("there is a job"), "{said}");
+}
+
+#[tokio::test]
+async fn a_job_in_a_pod_is_gone_on_with_only_if_the_same_is_asked_for() {
+    let fake = Fake::default();
+    let in_pod = Order { own_pod: Some(("manager".to_owned(), "uid".to_owned())), ..order() };
+    let mut view = View::still(Ledger::default());
+    let (job, is_new) = root(&in_pod, "default", &hands(&fake), &view).await.expect("a job");
+    assert!(is_new && job.root.kind == RootKind::Pod);
+    let chief = told(&job, 0, 0, train("Succeeded", Some(0)));
+    view = View::still(Ledger::of([], [&chief]));
+    let (_, is_new) = root(&in_pod, "default", &hands(&fake), &view).await.expect("the same job");
+    assert!(!is_new);
+    let other = Order { spec: examples::spec(5), ..in_pod.clone() };
+    let error = root(&other, "default", &hands(&fake), &view).await.expect_err("another job");
+    let hint = error.hint().expect("a hint");
+    assert!(hint.contains("kubectl delete pod,configmap -l ronde.dev/job=mnist -n default"), "{hint}");
+    // Under another name it is another job, also of the same pod.
+    let another = Order { name: "second".to_owned(), ..other };
+    let (_, is_new) = root(&another, "default", &hands(&fake), &view).await.expect("another job");
+    assert!(is_new && fake.asked("") == 0);
 }
