@@ -94,18 +94,11 @@ pub async fn run(order: Order) -> Result<u8, Error> {
         Err(error) if !is_new => return Err(error),
         Err(error) => Err(error),
     };
-    match &status {
-        // Nothing is there any more, or there are logs to keep.
-        Err(Error::Gone { .. }) => {}
-        Err(Error::Never(_)) if session.status.failures > 0 => {}
-        Err(Error::Unauthorized { .. }) => {
-            say(false, &format!("note: job {} goes on; the same command shows it again", session.job.name));
-        }
-        Err(_) => tokio::select! {
-            () = session.abandon() => {}
+    if let Err(error) = &status {
+        tokio::select! {
+            () = session.part(error) => {}
             _ = signals.next() => {}
-        },
-        Ok(_) => {}
+        }
     }
     status
 }
@@ -412,6 +405,29 @@ impl Session {
         let words = if are_free { "free again" } else { "being freed" };
         say(self.order.quiet, &format!("job {} deleted · {count} {words}", self.job.name));
         Ok(status)
+    }
+
+    /// What becomes of the job if this command cannot go on with it.
+    async fn part(&self, error: &Error) {
+        match error {
+            // Nothing is there any more, or there are logs to keep.
+            Error::Gone { .. } => {}
+            Error::Never(_) if self.status.failures > 0 => {}
+            // What we may not see or do says nothing about a training.
+            Error::Unauthorized { .. } => self.say_it_goes_on(),
+            Error::Forbidden { .. } if self.may_train() => self.say_it_goes_on(),
+            _ => self.abandon().await,
+        }
+    }
+
+    /// Whether the job may be more than a claim: it was there before, or pods of it were let go.
+    fn may_train(&self) -> bool {
+        let is_let_go = matches!(self.status.phase, Phase::Placing | Phase::Scheduled | Phase::Running);
+        !self.is_new || is_let_go || self.status.failures > 0
+    }
+
+    fn say_it_goes_on(&self) {
+        say(false, &format!("note: job {} goes on; the same command shows it again", self.job.name));
     }
 
     /// Deletes everything.

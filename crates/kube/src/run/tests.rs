@@ -185,3 +185,26 @@ async fn a_job_in_a_pod_is_gone_on_with_only_if_the_same_is_asked_for() {
     let (_, is_new) = root(&another, "default", &hands(&fake), &view).await.expect("another job");
     assert!(is_new && fake.asked("") == 0);
 }
+
+#[tokio::test]
+async fn a_right_that_is_lost_costs_a_claim_and_no_training() {
+    let lost = Error::Forbidden { doing: "watch nodes and pods".to_owned(), message: "cannot".to_owned() };
+    let parted = async |phase: Phase, is_new: bool| {
+        let fake = Fake::default();
+        let mut session = session(&fake);
+        let chief = told(&session.job, 0, 0, train("Running", None));
+        fake.put("/api/v1/namespaces/default/pods/mnist-chief", json!(chief));
+        session.view.ledger().note_pod(&chief);
+        (session.status.phase, session.is_new) = (phase, is_new);
+        session.part(&lost).await;
+        fake.names("pods").is_empty()
+    };
+    for phase in [Phase::Pending, Phase::Claimed] {
+        assert!(parted(phase, true).await, "{phase:?}");
+        // Nothing has been looked at yet of a job that another command has made.
+        assert!(!parted(phase, false).await, "{phase:?}");
+    }
+    for phase in [Phase::Placing, Phase::Scheduled, Phase::Running] {
+        assert!(!parted(phase, true).await, "{phase:?}");
+    }
+}
