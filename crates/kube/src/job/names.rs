@@ -20,6 +20,8 @@ pub(crate) const ROOT: &str = "ronde.dev/root";
 pub(crate) const CLAIM: &str = "ronde.dev/claim";
 /// When the scheduler was let at the pod.
 pub(crate) const PLACED: &str = "ronde.dev/placed";
+/// How long pods may take from then until all run, in seconds.
+pub(crate) const START_DEADLINE: &str = "ronde.dev/start-deadline";
 /// Why a pod was ended before its time: the job's reason, or [`DONE`].
 pub(crate) const ENDED: &str = "ronde.dev/ended";
 /// The value of [`ENDED`] if the pod's training had ended, and other containers had not.

@@ -94,6 +94,7 @@ fn made_here(job: &Job, gang: &Gang, member: &Member, around: &Surroundings) -> 
     let notes = metadata.annotations.get_or_insert_default();
     notes.insert(names::CLAIM.to_owned(), json!(claim).to_string());
     notes.insert(names::TTL.to_owned(), spec.ttl_seconds_after_finished.to_string());
+    notes.insert(names::START_DEADLINE.to_owned(), spec.start_deadline_seconds.to_string());
     if spec.retries > 0 {
         notes.insert(names::RETRIES.to_owned(), spec.retries.to_string());
     }
