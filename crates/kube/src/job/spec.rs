@@ -62,7 +62,7 @@ pub struct RondeJobSpec {
     #[serde(default = "default_resource")]
     #[schemars(extend("pattern" = r"^[^/]*\.[^/]*/[^/]+$"))]
     pub resource: String,
-    /// Only nodes whose GPUs are this product (label nvidia.com/gpu.product).
+    /// Only nodes whose GPUs' product (label nvidia.com/gpu.product) has this in its name, in capitals or not.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub product: Option<String>,
     /// How shares are chosen.
