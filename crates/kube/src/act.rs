@@ -111,6 +111,11 @@ impl Hands {
             },
             Some(Action::Support { gang, chief }) => Outcome::of(self.support(job, gang, chief).await),
             Some(Action::Sweep) => Outcome::of(self.sweep(&job.name, &job.namespace, &job.root).await),
+            // Pods whose owner is gone would be taken away again, and the next ones as well.
+            Some(Action::CreatePod { .. }) => match self.look_for(job).await {
+                Ok(()) => self.with_pods(job, actions).await,
+                Err(error) => Outcome::of(Err(error)),
+            },
             _ => self.with_pods(job, actions).await,
         }
     }
@@ -133,6 +138,18 @@ impl Hands {
             }
         }
         outcome
+    }
+
+    /// Whether a job has not been deleted meanwhile, where nobody would tell: of config maps there is no watch, and a
+    /// manager that is the root itself goes with it.
+    pub(crate) async fn look_for(&self, job: &Job) -> Result<(), Error> {
+        let Root { kind: RootKind::ConfigMap, name, uid } = &job.root else { return Ok(()) };
+        let maps: Api<ConfigMap> = self.namespaced(job);
+        let found = patiently("look for the job", || maps.get_opt(name)).await?;
+        let is_there = found.is_some_and(|found| {
+            found.metadata.deletion_timestamp.is_none() && found.metadata.uid.as_ref() == Some(uid)
+        });
+        if is_there { Ok(()) } else { Err(Error::Deleted { name: job.name.clone() }) }
     }
 
     /// All of our pods, as they are at this moment and not as a cache remembers them.
@@ -322,7 +339,7 @@ fn is_of<K: Placed>(object: &K, job_uid: &str) -> bool {
 }
 
 /// Says whose an object is that is not this job's.
-fn taken<K: Placed>(object: &K) -> Error {
+pub(crate) fn taken<K: Placed>(object: &K) -> Error {
     let about = object.meta();
     let label = |name: &str| about.labels.as_ref().and_then(|labels| labels.get(name));
     let mut whose = match label(names::JOB_UID).and(label(names::JOB)) {

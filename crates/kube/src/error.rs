@@ -63,6 +63,12 @@ pub enum Error {
         /// What was tried.
         doing: String,
     },
+    /// Somebody has deleted the object that a job belongs to, and so the job.
+    #[error("job {name} was deleted")]
+    Deleted {
+        /// The job.
+        name: String,
+    },
     /// It is there already.
     #[error("cannot {doing}: there is one already")]
     Exists {
@@ -71,8 +77,8 @@ pub enum Error {
     },
     /// Somebody else's object has a name that the job needs.
     #[error(
-        "the {kind} {name} in {namespace} is not this job's but {whose}; \
-         delete it (kubectl delete {kind} {name} -n {namespace}), or give the job another name"
+        "the {kind} {name} in {namespace} is not this job's but {whose}; give the job another name, \
+         or delete it if nobody needs it (kubectl delete {kind} {name} -n {namespace})"
     )]
     Taken {
         /// What it is.
@@ -116,6 +122,8 @@ pub enum Error {
         name: String,
         /// The namespace.
         namespace: String,
+        /// How to delete it.
+        delete: String,
     },
     /// The job makes no sense.
     #[error("{}", .0.join("\nerror: "))]
@@ -194,9 +202,7 @@ impl Error {
                 "are their nodes up? Once they are gone, the same command goes on from here".to_owned()
             }
             Error::NotInstalled => "ronde kube install".to_owned(),
-            Error::NameTaken { name, namespace } => format!(
-                "choose another --name, or delete that one: kubectl delete configmap {name} -n {namespace}"
-            ),
+            Error::NameTaken { delete, .. } => format!("choose another --name, or delete that one: {delete}"),
             Error::Files(error) => return error.hint().map(str::to_owned),
             _ => return None,
         };

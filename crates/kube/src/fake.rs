@@ -20,6 +20,7 @@ pub(crate) struct Fake(Arc<Mutex<State>>);
 struct State {
     objects: BTreeMap<String, Value>,
     rules: Vec<Rule>,
+    held: Vec<&'static str>,
     asked: Vec<String>,
     written: u64,
 }
@@ -35,6 +36,9 @@ impl Fake {
                 let body = body.collect_bytes().await.expect("a body");
                 let body: Value = serde_json::from_slice(&body).unwrap_or(Value::Null);
                 let (code, answer) = fake.state().answer(&head.method, head.uri.path(), &body);
+                if fake.is_held(head.uri.path()) {
+                    std::future::pending::<()>().await;
+                }
                 let bytes = serde_json::to_vec(&answer).expect("JSON");
                 let response = Response::builder().status(code).body(Body::from(bytes));
                 Ok::<_, std::convert::Infallible>(response.expect("a response"))
@@ -46,6 +50,15 @@ impl Fake {
     /// Says no to requests of this method whose path has this in it, from now on.
     pub(crate) fn refuse(&self, rule: Rule) {
         self.state().rules.push(rule);
+    }
+
+    /// Leaves requests without an answer whose path has this in it, from now on.
+    pub(crate) fn hold(&self, part: &'static str) {
+        self.state().held.push(part);
+    }
+
+    fn is_held(&self, path: &str) -> bool {
+        self.state().held.iter().any(|part| path.contains(part))
     }
 
     /// Takes all requests again.
@@ -69,6 +82,11 @@ impl Fake {
     /// How many requests were made of which this is a part: `POST /api/v1/namespaces/default/pods`.
     pub(crate) fn asked(&self, part: &str) -> usize {
         self.state().asked.iter().filter(|line| line.contains(part)).count()
+    }
+
+    /// All requests, in their order.
+    pub(crate) fn all_asked(&self) -> Vec<String> {
+        self.state().asked.clone()
     }
 
     fn state(&self) -> MutexGuard<'_, State> {

@@ -12,6 +12,7 @@ use k8s_openapi::jiff::Timestamp;
 use kube::Api;
 use kube::api::LogParams;
 use tokio::sync::watch;
+use tokio::task::JoinHandle;
 
 use crate::Error;
 use crate::job::names;
@@ -23,14 +24,61 @@ const SILENCE: Duration = Duration::from_secs(300);
 /// How long output may not be had before that is said.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// Copies a pod's output to ours until the container has ended, which `ended` tells, and all of it was shown.
-pub(crate) async fn follow(pods: Api<Pod>, pod: String, mut ended: watch::Receiver<bool>) {
+/// A chief whose output is shown, and the task that does.
+pub(crate) struct Following {
+    pub(crate) pod: String,
+    /// Which set of pods it is the chief of.
+    pub(crate) attempt: u32,
+    ended: watch::Sender<bool>,
+    task: JoinHandle<bool>,
+}
+
+impl Following {
+    /// Shows a chief's output as soon as this is done.
+    pub(crate) fn start(
+        pods: Api<Pod>,
+        pod: &str,
+        attempt: u32,
+        first: impl Future<Output = ()> + Send + 'static,
+    ) -> Following {
+        let (ended, is_over) = watch::channel(false);
+        let name = pod.to_owned();
+        let task = tokio::spawn(async move {
+            first.await;
+            follow(pods, name, is_over).await
+        });
+        Following { pod: pod.to_owned(), attempt, ended, task }
+    }
+
+    /// The container has ended: what is left of its output is shown, and nothing waited for.
+    pub(crate) fn has_ended(&self) {
+        self.ended.send_replace(true);
+    }
+
+    /// Whether nothing more will be shown.
+    #[cfg(test)]
+    pub(crate) fn is_done(&self) -> bool {
+        self.task.is_finished()
+    }
+
+    /// Waits until all was shown, for as long as this at most; whether it was.
+    pub(crate) async fn finish(mut self, patience: Duration) -> bool {
+        self.has_ended();
+        let shown = tokio::time::timeout(patience, &mut self.task).await;
+        self.task.abort();
+        matches!(shown, Ok(Ok(true)))
+    }
+}
+
+/// Copies a pod's output to ours until the container has ended, which `ended` tells, and all of it was shown. If nobody is
+/// left who could tell, it has ended. False if there is more that could not be had.
+async fn follow(pods: Api<Pod>, pod: String, mut ended: watch::Receiver<bool>) -> bool {
     let mut shown = Shown::default();
     let mut failing: Option<Instant> = None;
     let mut is_told = false;
     loop {
         // Looked at before: what ends while it is read may have said more.
-        let has_ended = *ended.borrow_and_update();
+        let has_ended = *ended.borrow_and_update() || ended.has_changed().is_err();
         let params = LogParams {
             container: Some(names::TRAIN.to_owned()),
             follow: true,
@@ -41,8 +89,8 @@ pub(crate) async fn follow(pods: Api<Pod>, pod: String, mut ended: watch::Receiv
         match pods.log_stream(&pod, &params).await {
             Ok(stream) => {
                 failing = None;
-                if !copy(stream, &mut shown, has_ended, &mut std::io::stdout()).await {
-                    return;
+                if !copy(stream, &mut shown, has_ended, &mut std::io::stdout()).await || has_ended {
+                    return true;
                 }
             }
             Err(error) => {
@@ -55,12 +103,12 @@ pub(crate) async fn follow(pods: Api<Pod>, pod: String, mut ended: watch::Receiv
                     is_told = true;
                 }
                 if is_refused {
-                    return;
+                    return true;
+                }
+                if has_ended {
+                    return matches!(error, Error::Gone { .. });
                 }
             }
-        }
-        if has_ended {
-            return;
         }
         tokio::select! {
             _ = ended.wait_for(|ended| *ended) => {}
@@ -133,6 +181,44 @@ pub(crate) async fn tail(pods: &Api<Pod>, pod: &str, lines: i64) -> Vec<String> 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::fake::Fake;
+
+    #[tokio::test]
+    async fn output_of_a_pod_that_nobody_tells_of_any_more_is_asked_for_once_more() {
+        let fake = Fake::default();
+        let pods = Api::namespaced(fake.client(), "default");
+        let (ended, is_over) = watch::channel(false);
+        drop(ended);
+        assert!(follow(pods, "mnist-chief".to_owned(), is_over).await);
+        assert_eq!(fake.asked("GET /api/v1/namespaces/default/pods/mnist-chief/log"), 1);
+    }
+
+    #[tokio::test]
+    async fn output_that_is_there_and_cannot_be_had_is_known_to_lack() {
+        let fake = Fake::default();
+        let pods: Api<Pod> = Api::namespaced(fake.client(), "default");
+        let finish = |patience| Following::start(pods.clone(), "mnist-chief", 0, async {}).finish(patience);
+        assert!(finish(Duration::MAX).await, "it is gone");
+        fake.refuse((http::Method::GET, "/log", 500, "InternalError", "the kubelet does not answer"));
+        assert!(!finish(Duration::MAX).await);
+        fake.relent();
+        fake.hold("/log");
+        assert!(!finish(Duration::from_millis(10)).await);
+    }
+
+    #[tokio::test]
+    async fn the_next_chief_is_followed_when_all_was_shown_of_the_last() {
+        let fake = Fake::default();
+        let pods: Api<Pod> = Api::namespaced(fake.client(), "default");
+        let first = Following::start(pods.clone(), "mnist-chief", 0, async {});
+        let rest = async { assert!(first.finish(Duration::MAX).await) };
+        let then = Following::start(pods, "mnist-chief-r1", 1, rest);
+        assert!(then.finish(Duration::MAX).await);
+        let asked = fake.all_asked();
+        let last = asked.iter().rposition(|line| line.ends_with("/mnist-chief/log"));
+        let next = asked.iter().position(|line| line.ends_with("/mnist-chief-r1/log"));
+        assert!(last.is_some() && last < next, "{asked:?}");
+    }
 
     /// What is shown of streams that follow each other.
     async fn shown(streams: &[&str]) -> String {

@@ -85,7 +85,8 @@ pub(crate) async fn turn(
                 // Written down afterwards, so that it is done again if we are killed in between.
                 None if group.first() == Some(&Action::Sweep) => (status.swept, again) = (true, true),
                 None => {}
-                Some(error) if error.is_passing() => {
+                // Of a job that was deleted nothing is left to decide.
+                Some(error) if error.is_passing() || matches!(error, Error::Deleted { .. }) => {
                     return Turn { status, wake: Some(PAUSE), trouble: Some(error) };
                 }
                 Some(error) => {

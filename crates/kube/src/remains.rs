@@ -3,6 +3,9 @@
 //! Such a job has no record in the cluster but its pods. Whoever runs a job in the same namespace next, or the controller,
 //! finds them and deletes all that belongs to a job whose time is over: the finished ones that were kept for their logs
 //! long enough, and those whose command was killed before their pods were let at the scheduler.
+//!
+//! Pods that were let at it and have not started in time go as well, and hold GPUs until then: Kubernetes itself ends no
+//! pod that does not start. Its own `activeDeadlineSeconds` could not be taken back once the training has begun.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -16,10 +19,12 @@ use crate::view::View;
 
 /// How long a job that may make another attempt is waited for: it may wait for GPUs as long.
 const NEXT_ATTEMPT: SignedDuration = SignedDuration::from_hours(24);
+/// How long pods that have not started in time are left to the command, which gives them up itself if it is there.
+const MARGIN: SignedDuration = SignedDuration::from_secs(60);
 /// How long to wait before trying again to delete the same.
 const AGAIN: Duration = Duration::from_secs(30);
 
-/// A job that is over.
+/// What is to go of a job.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Remains {
     job: String,
@@ -27,6 +32,8 @@ struct Remains {
     root: Root,
     /// Name and uid of each pod.
     pods: Vec<(String, String)>,
+    /// Whether the job goes with them, and not only the pods that keep GPUs for nothing.
+    all: bool,
 }
 
 /// Deletes what is left of jobs whose time is over, in all namespaces or in this one. Whoever comes next will try again
@@ -40,10 +47,10 @@ pub(crate) async fn clear_away(hands: &Hands, view: &View, namespace: Option<&st
         hands.rest_for(&one.root.uid, AGAIN);
         // The root takes its pods along, except a pod that is one: that is somebody's to keep.
         let are_gone = match one.root.kind {
-            RootKind::Pod => hands.delete_pods(&one.namespace, &one.pods).await,
-            RootKind::ConfigMap | RootKind::RondeJob => Ok(()),
+            RootKind::ConfigMap | RootKind::RondeJob if one.all => Ok(()),
+            _ => hands.delete_pods(&one.namespace, &one.pods).await,
         };
-        if are_gone.is_ok() {
+        if are_gone.is_ok() && one.all {
             let _ = hands.sweep(&one.job, &one.namespace, &one.root).await;
         }
     }
@@ -55,22 +62,38 @@ fn expired(ledger: &Ledger, now: Timestamp) -> Vec<Remains> {
     for pod in ledger.own() {
         jobs.entry(&pod.job_uid).or_default().push(pod);
     }
-    let over = jobs.into_values().filter(|pods| is_over(pods, now));
-    over.filter_map(|pods| {
-        let first = pods.first()?;
-        let kind =
-            [RootKind::ConfigMap, RootKind::Pod].into_iter().find(|kind| kind.label() == first.root)?;
-        let mut pods: Vec<_> = pods.iter().map(|pod| (pod.name.clone(), pod.uid.clone())).collect();
-        pods.sort();
-        Some(Remains {
-            job: first.job.clone(),
-            namespace: first.namespace.clone(),
-            // A config map is called as its job is; a pod is not deleted, so that its name does not matter.
-            root: Root { kind, name: first.job.clone(), uid: first.job_uid.clone() },
-            pods,
-        })
+    jobs.into_values().filter_map(|pods| what_goes(&pods, now)).collect()
+}
+
+/// What is to go of the job that has these pods, if anything is.
+fn what_goes(pods: &[&OwnPod], now: Timestamp) -> Option<Remains> {
+    let first = pods.first()?;
+    let kind = [RootKind::ConfigMap, RootKind::Pod].into_iter().find(|kind| kind.label() == first.root)?;
+    // As whoever manages it counts: from when the last of them was let go.
+    let placed = pods.iter().filter_map(|pod| pod.placed).max();
+    let (stuck, others): (Vec<&OwnPod>, Vec<&OwnPod>) =
+        pods.iter().copied().partition(|pod| placed.is_some_and(|placed| is_stuck(pod, placed, now)));
+    // What has logs is kept for its time.
+    let all = others.is_empty() || is_over(&others, now);
+    let going = if all { pods } else { &stuck };
+    let mut pods: Vec<_> = going.iter().map(|pod| (pod.name.clone(), pod.uid.clone())).collect();
+    pods.sort();
+    (!pods.is_empty()).then(|| Remains {
+        job: first.job.clone(),
+        namespace: first.namespace.clone(),
+        // A config map is called as its job is; a pod is not deleted, so that its name does not matter.
+        root: Root { kind, name: first.job.clone(), uid: first.job_uid.clone() },
+        pods,
+        all,
     })
-    .collect()
+}
+
+/// Whether a pod has not started long after it should have. One that a queue system holds back has its time before it.
+fn is_stuck(pod: &OwnPod, placed: Timestamp, now: Timestamp) -> bool {
+    let is_let_go = pod.placed.is_some() && !pod.gated && pod.foreign_gate.is_none();
+    let has_come_to_something = pod.started.is_some() || pod.is_finished() || pod.terminating;
+    let is_late = |limit| now.duration_since(placed) > SignedDuration::from_secs(i64::from(limit)) + MARGIN;
+    is_let_go && !has_come_to_something && pod.start_deadline.is_some_and(is_late)
 }
 
 /// Whether nobody will come back to these pods of a job, and nobody look at them any more.
@@ -99,7 +122,9 @@ mod tests {
     use serde_json::{Value, json};
 
     use super::*;
-    use crate::job::{Gang, examples, pod};
+    use crate::clock::Clock;
+    use crate::fake::Fake;
+    use crate::job::{Gang, examples, names, pod};
 
     /// The chief of a job with this root; `extra` is laid over it.
     fn chief(kind: RootKind, retries: u32, status: Value, extra: Value) -> Pod {
@@ -159,6 +184,85 @@ mod tests {
             Some("2026-01-01T01:05:00Z")
         );
         assert_eq!(goes(&chief(RootKind::ConfigMap, 0, pending, json!({}))), None);
+    }
+
+    /// The chief, let go a minute after it was made.
+    fn placed(kind: RootKind, status: Value, extra: Value) -> Pod {
+        let mut pod = chief(kind, 0, status, extra);
+        let notes = pod.metadata.annotations.get_or_insert_default();
+        notes.insert(names::PLACED.to_owned(), "2026-01-01T00:01:00Z".to_owned());
+        pod
+    }
+
+    /// Its only worker.
+    fn worker_of(chief: &Pod, status: Value) -> Pod {
+        let mut pod = chief.clone();
+        pod.metadata.name = Some("mnist-worker-0".to_owned());
+        pod.metadata.labels.get_or_insert_default().insert(names::ROLE.to_owned(), "worker".to_owned());
+        pod.status = serde_json::from_value(status).expect("a status");
+        pod
+    }
+
+    /// The pods that go at this time, and whether the job goes with them.
+    fn gone_at(time: &str, pods: &[Pod]) -> Option<(Vec<String>, bool)> {
+        let found = expired(&Ledger::of([], pods), time.parse().expect("a time")).pop()?;
+        Some((found.pods.into_iter().map(|(name, _)| name).collect(), found.all))
+    }
+
+    // Ten minutes to start in, and one that is left to the command.
+    const IN_TIME: &str = "2026-01-01T00:11:59Z";
+    const TOO_LATE: &str = "2026-01-01T00:12:01Z";
+
+    #[test]
+    fn a_pod_that_never_starts_goes_with_its_job_soon_after_its_start_deadline() {
+        let pending = json!({"phase": "Pending"});
+        for kind in [RootKind::ConfigMap, RootKind::Pod] {
+            let stuck = [placed(kind, pending.clone(), json!({"nodeName": "node-1"}))];
+            assert_eq!(gone_at(IN_TIME, &stuck), None);
+            assert_eq!(gone_at(TOO_LATE, &stuck), Some((vec!["mnist-chief".to_owned()], true)));
+        }
+        let stuck = placed(RootKind::RondeJob, pending.clone(), json!({}));
+        assert_eq!(gone_at(TOO_LATE, &[stuck]), None, "the controller sees to its own");
+        let gate = json!({"schedulingGates": [{"name": "kueue.x-k8s.io/admission"}]});
+        let held = placed(RootKind::ConfigMap, pending, gate);
+        assert_eq!(gone_at(TOO_LATE, &[held]), None, "its time has not begun");
+        let state = json!({"running": {"startedAt": "2026-01-01T00:02:00Z"}});
+        let train = json!({"name": "train", "image": "", "imageID": "", "ready": true, "restartCount": 0, "state": state});
+        let runs = json!({"phase": "Running", "containerStatuses": [train]});
+        assert_eq!(gone_at(TOO_LATE, &[placed(RootKind::ConfigMap, runs, json!({}))]), None);
+    }
+
+    #[tokio::test]
+    async fn of_a_job_with_logs_only_what_never_started_goes() {
+        let chief = placed(RootKind::ConfigMap, ended(1), json!({}));
+        let pods = [worker_of(&chief, json!({"phase": "Pending"})), chief];
+        assert_eq!(gone_at(IN_TIME, &pods), None);
+        assert_eq!(gone_at(TOO_LATE, &pods), Some((vec!["mnist-worker-0".to_owned()], false)));
+        let both = vec!["mnist-chief".to_owned(), "mnist-worker-0".to_owned()];
+        assert_eq!(gone_at("2026-01-01T01:11:00Z", &pods), Some((both, true)));
+
+        let fake = Fake::default();
+        let clear = async |pods: &[Pod]| {
+            let hands = Hands::new(fake.client(), Clock::default(), examples::surroundings());
+            clear_away(&hands, &View::still(Ledger::of([], pods)), Some("default")).await;
+        };
+        let now = Timestamp::now().to_string();
+        fake.put(
+            "/api/v1/namespaces/default/configmaps/mnist",
+            json!({"metadata": {"name": "mnist", "uid": "uid-mnist"}}),
+        );
+        let mut chief = json!(pods[1]);
+        chief["status"]["containerStatuses"][0]["state"]["terminated"]["finishedAt"] = json!(now);
+        let pods = [pods[0].clone(), serde_json::from_value(chief).expect("a pod")];
+        for pod in &pods {
+            let name = pod.metadata.name.as_deref().expect("a name");
+            fake.put(&format!("/api/v1/namespaces/default/pods/{name}"), json!(pod));
+        }
+        clear(&pods).await;
+        assert_eq!((fake.names("pods"), fake.names("configmaps").len()), (vec!["mnist-chief".to_owned()], 1));
+        // Of one whose pods have nothing to show all goes, by its root.
+        clear(&pods[..1]).await;
+        assert!(fake.names("configmaps").is_empty());
     }
 
     #[test]

@@ -4,31 +4,27 @@
 //! this runs in. If this process is killed, the pods end by themselves; the same command with the same name goes on with
 //! the job that is there.
 
+mod root;
+
 use std::io::Write;
 use std::pin::pin;
 use std::time::{Duration, Instant};
 
-use k8s_openapi::api::core::v1::{ConfigMap, Pod};
-use k8s_openapi::jiff::Timestamp;
+use k8s_openapi::api::core::v1::Pod;
 use kube::Api;
-use kube::api::PostParams;
 use tokio::signal::unix::{Signal, SignalKind, signal};
-use tokio::sync::watch;
-use tokio::task::JoinHandle;
 
-use crate::act::{Hands, in_namespace, patiently};
+use crate::act::Hands;
 use crate::cluster::OwnPod;
 use crate::connect::{Connection, Which, connect};
-use crate::job::{
-    Job, JobStatus, Phase, RondeJobSpec, Root, RootKind, Shipment, Surroundings, names, validate,
-};
-use crate::manager::turn;
+use crate::follow::{self, Following};
+use crate::job::{Job, JobStatus, Phase, RondeJobSpec, Shipment, Surroundings, names, validate};
+use crate::manager::{Turn, turn};
 use crate::progress::{Progress, gpus, span};
 use crate::view::View;
-use crate::{Error, follow, remains};
+use crate::{Error, remains};
+use root::{kubectl_delete, name_taken, root};
 
-/// The key of the root config map under which the job is described.
-const SPEC: &str = "job.json";
 /// How long to look at the cluster at most before looking again.
 const LOOK: Duration = Duration::from_secs(30);
 /// How long pods may take to end before the last line is said all the same.
@@ -75,7 +71,7 @@ pub async fn run(order: Order) -> Result<u8, Error> {
         say(order.quiet, &format!("note: {line}"));
     }
     let (job, is_new) = {
-        let mut making = pin!(root(&order, &connection.namespace, &hands));
+        let mut making = pin!(root(&order, &connection.namespace, &hands, &view));
         tokio::select! {
             made = &mut making => made?,
             number = signals.next() => {
@@ -90,22 +86,7 @@ pub async fn run(order: Order) -> Result<u8, Error> {
             }
         }
     };
-    let mut session = Session {
-        pods: hands.namespaced(&job),
-        job,
-        hands,
-        view,
-        status: JobStatus::default(),
-        progress: Progress::default(),
-        started: Instant::now(),
-        following: None,
-        trouble: String::new(),
-        blocked: None,
-        hoped: false,
-        short: None,
-        is_new,
-        order,
-    };
+    let mut session = Session::new(order, job, hands, view, is_new);
     let status = match session.send_files(&mut signals).await {
         Ok(None) => session.manage(&mut signals).await,
         Ok(Some(code)) => Ok(code),
@@ -113,15 +94,11 @@ pub async fn run(order: Order) -> Result<u8, Error> {
         Err(error) if !is_new => return Err(error),
         Err(error) => Err(error),
     };
-    match &status {
-        // Nothing is there any more, or there are logs to keep.
-        Err(Error::Gone { .. }) => {}
-        Err(Error::Never(_)) if session.status.failures > 0 => {}
-        Err(Error::Unauthorized { .. }) => {
-            say(false, &format!("note: job {} goes on; the same command shows it again", session.job.name));
+    if let Err(error) = &status {
+        tokio::select! {
+            () = session.part(error) => {}
+            _ = signals.next() => {}
         }
-        Err(_) => session.abandon().await,
-        Ok(_) => {}
     }
     status
 }
@@ -161,18 +138,33 @@ struct Session {
     hoped: bool,
     /// Since when it has too few.
     short: Option<Instant>,
+    /// When it was last seen to be there.
+    seen: Instant,
     /// Whether this command made the job.
     is_new: bool,
 }
 
-/// A pod whose output is shown, and the task that does.
-struct Following {
-    pod: String,
-    ended: watch::Sender<bool>,
-    task: JoinHandle<()>,
-}
-
 impl Session {
+    fn new(order: Order, job: Job, hands: Hands, view: View, is_new: bool) -> Session {
+        Session {
+            pods: hands.namespaced(&job),
+            job,
+            hands,
+            view,
+            status: JobStatus::default(),
+            progress: Progress::default(),
+            started: Instant::now(),
+            following: None,
+            trouble: String::new(),
+            blocked: None,
+            hoped: false,
+            short: None,
+            seen: Instant::now(),
+            is_new,
+            order,
+        }
+    }
+
     /// Sends the files that go with the job; a status to exit with if a signal came in between.
     async fn send_files(&mut self, signals: &mut Signals) -> Result<Option<u8>, Error> {
         let Some(shipment) = &self.order.shipment else { return Ok(None) };
@@ -181,7 +173,7 @@ impl Session {
             sent = self.hands.make(&self.job, "send the files", &map) => match sent? {
                 // They may have been changed since the job was made.
                 sent if sent.binary_data == map.binary_data && sent.data == map.data => Ok(None),
-                _ => Err(Error::NameTaken { name: self.job.name.clone(), namespace: self.job.namespace.clone() }),
+                _ => Err(name_taken(self.job.root.kind, &self.job.name, &self.job.namespace)),
             },
             number = signals.next() => self.interrupted(number, signals).await.map(Some),
         }
@@ -192,7 +184,7 @@ impl Session {
         loop {
             self.view.check()?;
             let turned = tokio::select! {
-                turned = turn(&self.job, self.status.clone(), Ok(()), &self.hands, &self.view, async |_: &JobStatus| Ok(())) => turned,
+                turned = self.turn() => turned,
                 number = signals.next() => return self.interrupted(number, signals).await,
             };
             self.status = turned.status;
@@ -216,7 +208,9 @@ impl Session {
                     say(false, &format!("warning: {error}"));
                     return self.end(signals).await;
                 }
-                Some(error @ (Error::Forbidden { .. } | Error::Unauthorized { .. })) => return Err(error),
+                Some(
+                    error @ (Error::Forbidden { .. } | Error::Unauthorized { .. } | Error::Deleted { .. }),
+                ) => return Err(error),
                 Some(_) => {}
             }
             let wake = turned.wake.map_or(LOOK, |wake| wake.clamp(Duration::from_millis(20), LOOK));
@@ -226,6 +220,19 @@ impl Session {
                 number = signals.next() => return self.interrupted(number, signals).await,
             }
         }
+    }
+
+    /// Brings the job on by one turn. While it waits it is also looked for: what has no pods is not seen to go.
+    async fn turn(&mut self) -> Turn {
+        let is_due = self.status.phase == Phase::Pending && self.seen.elapsed() >= LOOK;
+        if is_due {
+            self.seen = Instant::now();
+            if let Err(error @ Error::Deleted { .. }) = self.hands.look_for(&self.job).await {
+                return Turn { status: self.status.clone(), wake: None, trouble: Some(error) };
+            }
+        }
+        let said = async |_: &JobStatus| Ok(());
+        turn(&self.job, self.status.clone(), Ok(()), &self.hands, &self.view, said).await
     }
 
     /// Why there is no point in waiting, if there is none.
@@ -244,10 +251,9 @@ impl Session {
 
     /// Says that the job is not run again.
     fn say_it_has_ended(&self) {
-        let Job { name, namespace, .. } = &self.job;
-        let line = format!(
-            "job {name} has ended before; this is its output. To run it again: kubectl delete configmap {name} -n {namespace}"
-        );
+        let Job { name, namespace, root, .. } = &self.job;
+        let delete = kubectl_delete(root.kind, name, namespace);
+        let line = format!("job {name} has ended before; this is its output. To run it again: {delete}");
         say(self.order.quiet, &line);
     }
 
@@ -267,30 +273,30 @@ impl Session {
         for line in self.progress.lines(&self.job.name, &self.status, &pods, self.started.elapsed()) {
             say(self.order.quiet, &line);
         }
-        let chief = pods
-            .iter()
-            .find(|pod| pod.is_chief && pod.attempt == self.status.attempt && pod.started.is_some());
-        let Some(chief) = chief else { return };
-        if self.following.as_ref().is_none_or(|following| following.pod != chief.name) {
-            let (ended, is_over) = watch::channel(false);
-            let task = tokio::spawn(follow::follow(self.pods.clone(), chief.name.clone(), is_over));
-            self.following = Some(Following { pod: chief.name.clone(), ended, task });
+        // Also of an attempt that has failed since, or it would not be shown at all.
+        let chief =
+            pods.iter().filter(|pod| pod.is_chief && pod.started.is_some()).max_by_key(|pod| pod.attempt);
+        let is_next = |chief: &&&OwnPod| {
+            self.following.as_ref().is_none_or(|following| following.attempt < chief.attempt)
+        };
+        if let Some(chief) = chief.filter(is_next) {
+            let (quiet, namespace) = (self.order.quiet, self.job.namespace.clone());
+            let first = rest_of(self.following.take(), quiet, namespace);
+            self.following = Some(Following::start(self.pods.clone(), &chief.name, chief.attempt, first));
         }
-        if let Some(following) =
-            self.following.as_ref().filter(|_| chief.ended.is_some() || chief.is_finished())
-        {
-            following.ended.send_replace(true);
+        if let Some(following) = &self.following {
+            let chief = pods.iter().find(|pod| pod.name == following.pod);
+            if chief.is_none_or(|chief| chief.ended.is_some() || chief.is_finished()) {
+                following.has_ended();
+            }
         }
     }
 
     /// All is over: the rest of the output, the GPUs, the last word.
     async fn end(&mut self, signals: &mut Signals) -> Result<u8, Error> {
-        let following = self.following.take();
+        let rest = rest_of(self.following.take(), self.order.quiet, self.job.namespace.clone());
         let free = async {
-            if let Some(Following { ended, task, .. }) = following {
-                ended.send_replace(true);
-                let _ = tokio::time::timeout(FAREWELL, task).await;
-            }
+            rest.await;
             self.free().await
         };
         let are_free = tokio::select! {
@@ -307,9 +313,11 @@ impl Session {
             Some(pod) => self.logs(pod),
             None => {
                 // Whoever comes later would not know of it any more.
-                if let Err(error) =
-                    self.hands.sweep(&self.job.name, &self.job.namespace, &self.job.root).await
-                {
+                let swept = tokio::select! {
+                    swept = self.hands.sweep(&self.job.name, &self.job.namespace, &self.job.root) => swept,
+                    _ = signals.next() => Ok(()),
+                };
+                if let Err(error) = swept {
                     say(false, &format!("warning: {error}"));
                 }
                 "nothing of it is kept".to_owned()
@@ -321,7 +329,11 @@ impl Session {
         }
         let mut text = format!("error: {}\n", self.status.message);
         if let Some(pod) = failed.filter(|pod| *pod != chief && self.has_logs(pod)) {
-            let last = follow::tail(&self.pods, &pod, 20).await;
+            // The API server waits for the pod's node, which may say nothing.
+            let last = tokio::select! {
+                last = tokio::time::timeout(FAREWELL, follow::tail(&self.pods, &pod, 20)) => last.unwrap_or_default(),
+                _ = signals.next() => Vec::new(),
+            };
             if !last.is_empty() {
                 text.push_str(&format!("  last output of {pod}:\n"));
                 last.iter().for_each(|line| text.push_str(&format!("    {line}\n")));
@@ -346,20 +358,14 @@ impl Session {
     /// How to see a pod's output, and for how long.
     fn logs(&self, pod: &str) -> String {
         let kept = span(Duration::from_secs(u64::from(self.job.spec.ttl_seconds_after_finished)));
-        let namespace = match self.job.namespace.as_str() {
-            "default" => String::new(),
-            namespace => format!(" -n {namespace}"),
-        };
-        format!("kubectl logs {pod}{namespace} (kept {kept})")
+        format!("{} (kept {kept})", kubectl_logs(pod, &self.job.namespace))
     }
 
     /// Sees to it that no pod of the job holds a GPU; not for ever.
     async fn free(&mut self) -> bool {
         let freeing = async {
             while self.is_held() {
-                let said = async |_: &JobStatus| Ok(());
-                let turned =
-                    turn(&self.job, self.status.clone(), Ok(()), &self.hands, &self.view, said).await;
+                let turned = self.turn().await;
                 self.status = turned.status;
                 let wake = turned.wake.unwrap_or(LOOK);
                 tokio::select! {
@@ -401,6 +407,29 @@ impl Session {
         Ok(status)
     }
 
+    /// What becomes of the job if this command cannot go on with it.
+    async fn part(&self, error: &Error) {
+        match error {
+            // Nothing is there any more, or there are logs to keep.
+            Error::Gone { .. } => {}
+            Error::Never(_) if self.status.failures > 0 => {}
+            // What we may not see or do says nothing about a training.
+            Error::Unauthorized { .. } => self.say_it_goes_on(),
+            Error::Forbidden { .. } if self.may_train() => self.say_it_goes_on(),
+            _ => self.abandon().await,
+        }
+    }
+
+    /// Whether the job may be more than a claim: it was there before, or pods of it were let go.
+    fn may_train(&self) -> bool {
+        let is_let_go = matches!(self.status.phase, Phase::Placing | Phase::Scheduled | Phase::Running);
+        !self.is_new || is_let_go || self.status.failures > 0
+    }
+
+    fn say_it_goes_on(&self) {
+        say(false, &format!("note: job {} goes on; the same command shows it again", self.job.name));
+    }
+
     /// Deletes everything.
     async fn abandon(&self) {
         let pods: Vec<(String, String)> = {
@@ -417,6 +446,23 @@ impl Session {
     }
 }
 
+/// Shows the rest of a chief's output, or says that there is more.
+async fn rest_of(following: Option<Following>, quiet: bool, namespace: String) {
+    let Some(following) = following else { return };
+    let logs = kubectl_logs(&following.pod, &namespace);
+    if !following.finish(FAREWELL).await {
+        say(quiet, &format!("note: not all of the output could be shown; {logs} has it"));
+    }
+}
+
+/// How people see a pod's output.
+fn kubectl_logs(pod: &str, namespace: &str) -> String {
+    match namespace {
+        "default" => format!("kubectl logs {pod}"),
+        namespace => format!("kubectl logs {pod} -n {namespace}"),
+    }
+}
+
 /// That the clock here is not the cluster's, if it is far off.
 fn clock_is_off(hands: &Hands) -> Option<String> {
     let behind = hands.clock.behind().as_secs();
@@ -428,56 +474,6 @@ fn clock_is_off(hands: &Hands) -> Option<String> {
 /// The status to exit with after a signal.
 fn told_by(number: i32) -> u8 {
     u8::try_from(128 + number).unwrap_or(130)
-}
-
-/// The object that owns all others: this pod, or a config map; and whether that was made now, and not before.
-async fn root(order: &Order, namespace: &str, hands: &Hands) -> Result<(Job, bool), Error> {
-    let job = |kind, name: &str, uid: &str, created: Timestamp| Job {
-        name: order.name.clone(),
-        namespace: namespace.to_owned(),
-        root: Root { kind, name: name.to_owned(), uid: uid.to_owned() },
-        created,
-        deleting: false,
-        generation: None,
-        spec: order.spec.clone(),
-    };
-    if let Some((name, uid)) = &order.own_pod {
-        return Ok((job(RootKind::Pod, name, uid, hands.clock.now()), true));
-    }
-    let maps: Api<ConfigMap> = Api::namespaced(hands.client.clone(), namespace);
-    let text = serde_json::to_string_pretty(&order.spec).unwrap_or_default();
-    let labels = [
-        (names::MANAGED_BY.to_owned(), names::RONDE.to_owned()),
-        (names::JOB.to_owned(), order.name.clone()),
-    ];
-    let map = ConfigMap {
-        metadata: kube::core::ObjectMeta {
-            name: Some(order.name.clone()),
-            labels: Some(labels.into()),
-            ..Default::default()
-        },
-        data: Some([(SPEC.to_owned(), text.clone())].into()),
-        ..ConfigMap::default()
-    };
-    let create = PostParams::default();
-    let made = patiently("create the job", || maps.create(&create, &map)).await;
-    let is_new = made.is_ok();
-    let found = match in_namespace(namespace, made) {
-        Ok(made) => made,
-        Err(Error::Exists { .. }) => {
-            let found = patiently("read the job", || maps.get(&order.name)).await?;
-            let is_same =
-                found.data.as_ref().and_then(|data| data.get(SPEC)).is_some_and(|known| *known == text);
-            if !is_same || found.metadata.deletion_timestamp.is_some() {
-                return Err(Error::NameTaken { name: order.name.clone(), namespace: namespace.to_owned() });
-            }
-            say(order.quiet, &format!("going on with job {}", order.name));
-            found
-        }
-        Err(error) => return Err(error),
-    };
-    let created = found.metadata.creation_timestamp.map_or_else(|| hands.clock.now(), |time| time.0);
-    Ok((job(RootKind::ConfigMap, &order.name, &found.metadata.uid.unwrap_or_default(), created), is_new))
 }
 
 /// The signals that end a job.
@@ -506,3 +502,6 @@ fn say(quiet: bool, line: &str) {
         let _ = writeln!(std::io::stderr(), "{line}");
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -63,6 +63,8 @@ pub(crate) struct OwnPod {
     pub(crate) foreign_gate: Option<String>,
     /// When our gate was taken off.
     pub(crate) placed: Option<Timestamp>,
+    /// How long it may take to start from then on, in seconds.
+    pub(crate) start_deadline: Option<u32>,
     pub(crate) bound: bool,
     /// What the scheduler says about a pod that it cannot place.
     pub(crate) unschedulable: Option<String>,
@@ -80,6 +82,8 @@ pub(crate) struct OwnPod {
     pub(crate) ended: Option<Ended>,
     pub(crate) ttl: Option<u32>,
     pub(crate) retries: u32,
+    /// What its job asks for, as a number, if it says so.
+    pub(crate) spec: Option<String>,
 }
 
 /// How far a pod is.
@@ -178,6 +182,7 @@ impl OwnPod {
             gated: gates.clone().any(|gate| gate.name == names::GATE),
             foreign_gate: gates.clone().find(|gate| gate.name != names::GATE).map(|gate| gate.name.clone()),
             placed: note(names::PLACED).and_then(|text| text.parse().ok()),
+            start_deadline: note(names::START_DEADLINE).and_then(|text| text.parse().ok()),
             bound: spec.node_name.as_ref().is_some_and(|node| !node.is_empty()),
             unschedulable,
             terminating: pod.metadata.deletion_timestamp.is_some(),
@@ -190,6 +195,7 @@ impl OwnPod {
             ended,
             ttl: note(names::TTL).and_then(|text| text.parse().ok()),
             retries: note(names::RETRIES).and_then(|text| text.parse().ok()).unwrap_or(0),
+            spec: note(names::SPEC).cloned(),
         })
     }
 

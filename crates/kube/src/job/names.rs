@@ -20,6 +20,8 @@ pub(crate) const ROOT: &str = "ronde.dev/root";
 pub(crate) const CLAIM: &str = "ronde.dev/claim";
 /// When the scheduler was let at the pod.
 pub(crate) const PLACED: &str = "ronde.dev/placed";
+/// How long pods may take from then until all run, in seconds.
+pub(crate) const START_DEADLINE: &str = "ronde.dev/start-deadline";
 /// Why a pod was ended before its time: the job's reason, or [`DONE`].
 pub(crate) const ENDED: &str = "ronde.dev/ended";
 /// The value of [`ENDED`] if the pod's training had ended, and other containers had not.
@@ -28,6 +30,8 @@ pub(crate) const DONE: &str = "done";
 pub(crate) const TTL: &str = "ronde.dev/ttl";
 /// How many more attempts the job may make after one has failed.
 pub(crate) const RETRIES: &str = "ronde.dev/retries";
+/// What the job asks for, as a number, where the root object does not say it.
+pub(crate) const SPEC: &str = "ronde.dev/spec";
 /// Keeps the scheduler off a pod until its set's claim is safe.
 pub(crate) const GATE: &str = "ronde.dev/claim";
 /// The label by which Kueue finds its queue.

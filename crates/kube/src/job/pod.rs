@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 
 use super::merge::over;
 use super::names::{self, Role};
-use super::{Gang, Job, Member, PORT, RondeJobSpec, Surroundings, secret, ssh};
+use super::{Gang, Job, Member, PORT, RondeJobSpec, RootKind, Surroundings, secret, ssh};
 use crate::cluster::Claim;
 
 /// The folder that our program is brought to.
@@ -94,8 +94,12 @@ fn made_here(job: &Job, gang: &Gang, member: &Member, around: &Surroundings) -> 
     let notes = metadata.annotations.get_or_insert_default();
     notes.insert(names::CLAIM.to_owned(), json!(claim).to_string());
     notes.insert(names::TTL.to_owned(), spec.ttl_seconds_after_finished.to_string());
+    notes.insert(names::START_DEADLINE.to_owned(), spec.start_deadline_seconds.to_string());
     if spec.retries > 0 {
         notes.insert(names::RETRIES.to_owned(), spec.retries.to_string());
+    }
+    if job.root.kind == RootKind::Pod {
+        notes.insert(names::SPEC.to_owned(), spec.fingerprint());
     }
     let is_root = spec.run_as_user == 0;
     json!({

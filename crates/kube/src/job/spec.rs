@@ -62,7 +62,7 @@ pub struct RondeJobSpec {
     #[serde(default = "default_resource")]
     #[schemars(extend("pattern" = r"^[^/]*\.[^/]*/[^/]+$"))]
     pub resource: String,
-    /// Only nodes whose GPUs are this product (label nvidia.com/gpu.product).
+    /// Only nodes whose GPUs' product (label nvidia.com/gpu.product) has this in its name, in capitals or not.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub product: Option<String>,
     /// How shares are chosen.
@@ -214,6 +214,15 @@ impl RondeJobSpec {
             template: None,
             unreadable: Vec::new(),
         }
+    }
+
+    /// A number for what is asked for, the same on every host and in every build (FNV-1a).
+    pub(crate) fn fingerprint(&self) -> String {
+        let text = serde_json::to_vec(self).unwrap_or_default();
+        let number = text.iter().fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
+            (hash ^ u64::from(*byte)).wrapping_mul(0x0000_0100_0000_01b3)
+        });
+        format!("{number:016x}")
     }
 
     /// Whether something has to be brought into the pods before they train.

@@ -7,7 +7,7 @@ use super::*;
 use crate::clock::Clock;
 use crate::cluster::Ledger;
 use crate::fake::Fake;
-use crate::job::{Phase, examples};
+use crate::job::{Phase, RootKind, examples};
 
 const PODS: &str = "/api/v1/namespaces/default/pods";
 const SERVICES: &str = "/api/v1/namespaces/default/services";
@@ -138,4 +138,25 @@ async fn a_token_that_has_expired_is_waited_for() {
     let turned = scene.turn().await;
     assert_eq!((turned.status.phase, turned.status.reason.as_str()), (Phase::Pending, "Unauthorized"));
     assert!(turned.wake.is_some());
+}
+
+#[tokio::test]
+async fn no_pods_are_made_for_a_config_map_that_is_gone_is_going_or_is_anothers() {
+    let going = json!({"name": "mnist", "uid": "uid-mnist", "deletionTimestamp": "2026-01-01T00:00:00Z"});
+    for about in [None, Some(going), Some(json!({"name": "mnist", "uid": "uid-another"}))] {
+        let mut scene = Scene::new();
+        scene.job.root.kind = RootKind::ConfigMap;
+        if let Some(about) = about {
+            scene.fake.put(&format!("{MAPS}/mnist"), json!({"metadata": about}));
+        }
+        let turned = scene.turn().await;
+        assert!(matches!(turned.trouble, Some(Error::Deleted { .. })), "{:?}", turned.trouble);
+        assert_eq!(scene.fake.asked(""), 1, "it was looked for, and nothing else done");
+    }
+    let mut scene = Scene::new();
+    scene.job.root.kind = RootKind::ConfigMap;
+    scene.fake.put(&format!("{MAPS}/mnist"), json!({"metadata": {"name": "mnist", "uid": "uid-mnist"}}));
+    scene.turn().await;
+    assert_eq!(scene.status.phase, Phase::Placing);
+    assert_eq!(scene.fake.asked(&format!("GET {MAPS}/mnist")), 1);
 }

@@ -24,9 +24,12 @@ pub(crate) fn run(args: KubeRunArgs) -> ExitCode {
 fn order(args: KubeRunArgs, var: impl Fn(&str) -> Option<String>) -> Result<Order, Error> {
     // Any number that differs from the last one will do.
     let random = RandomState::new().hash_one(std::process::id());
-    let own_pod = var("POD_NAME").zip(var("POD_UID")).filter(|_| args.cluster.context.context.is_none());
+    let pod = var("POD_NAME").zip(var("POD_UID")).filter(|_| args.cluster.context.context.is_none());
     // A manager that runs in a pod and is started again must find its job again.
-    let name = args.name.clone().or_else(|| own_pod.as_ref().map(|(name, _)| name.clone()));
+    let name = args.name.clone().or_else(|| pod.as_ref().map(|(name, _)| name.clone()));
+    // What is in another namespace cannot belong to the pod: the garbage collector would look for it there.
+    let typed = args.cluster.namespace.as_ref();
+    let own_pod = pod.filter(|_| typed.is_none_or(|typed| var("POD_NAMESPACE").as_ref() == Some(typed)));
     let name = name.unwrap_or_else(|| job::invent_name(&args.command, random));
     let shipment =
         args.script.as_ref().or(args.workdir.as_ref()).map(|path| job::collect(path)).transpose()?;
@@ -102,9 +105,40 @@ fn read_template(text: &str) -> Result<Value, String> {
 
 #[cfg(test)]
 mod tests {
+    use clap::Parser;
     use serde_json::json;
 
     use super::*;
+    use crate::args::{KubeArgs, KubeVerb};
+
+    /// What is ordered by a command line in a pod.
+    fn ordered(words: &[&str]) -> Order {
+        let line = [&["ronde kube", "run", "--gpus", "1", "--image", "i"], words, &["--", "true"]].concat();
+        let KubeVerb::Run(args) = KubeArgs::try_parse_from(line).expect("a command line").verb else {
+            panic!("another verb");
+        };
+        let var = |name: &str| {
+            let value = match name {
+                "POD_NAME" => "manager",
+                "POD_UID" => "uid",
+                "POD_NAMESPACE" => "here",
+                _ => return None,
+            };
+            Some(value.to_owned())
+        };
+        order(*args, var).expect("an order")
+    }
+
+    #[test]
+    fn a_pod_owns_what_is_made_in_its_namespace_and_nothing_elsewhere() {
+        let own = Some(("manager".to_owned(), "uid".to_owned()));
+        assert_eq!(ordered(&[]).own_pod, own);
+        assert_eq!(ordered(&["--namespace", "here"]).own_pod, own);
+        assert_eq!(ordered(&["--context", "other"]).own_pod, None);
+        let elsewhere = ordered(&["--namespace", "there"]);
+        // Started again it finds its job again, also there.
+        assert_eq!((elsewhere.own_pod, elsewhere.name.as_str()), (None, "manager"));
+    }
 
     #[test]
     fn templates_are_yaml_or_json() {
