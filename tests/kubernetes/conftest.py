@@ -59,6 +59,18 @@ def laptop(job_cluster: Cluster, tmp_path: Path) -> Iterator[Laptop]:
 
 
 @pytest.fixture
+def namespace(job_cluster: Cluster) -> Iterator[str]:
+    """Make a namespace, which a test may give rules of its own. When the test has ended, nothing must be left in it."""
+    job_cluster.kubectl("create", "namespace", "strict")
+    yield "strict"
+    try:
+        await_left(job_cluster, namespace="strict")
+    finally:
+        clear(job_cluster, "strict")
+        job_cluster.kubectl("delete", "namespace", "strict", "--wait=true", "--timeout=60s")
+
+
+@pytest.fixture
 def faults(job_cluster: Cluster) -> Iterator[Faults]:
     """Put an API server with bad days before that of the cluster."""
     with job_cluster.faults() as faults:

@@ -7,12 +7,18 @@ import re
 from typing import Any
 
 from deployed import TRAINING_IMAGE
-from testbed import Cluster, ClusterError, wait_for
+from testbed import SHELL_IMAGE, Cluster, ClusterError, wait_for
 
 ALL_FREE = {"node-1": 5, "node-2": 3, "node-3": 2}
 API = "/apis/ronde.dev/v1alpha1"
 # What every namespace has.
 USUAL = {"services/kubernetes", "configmaps/kube-root-ca.crt"}
+
+# Runs for as long as it is let; the second set of pods ends at once.
+ENDS_IN_THE_SECOND_ATTEMPT = "case $POD_NAME in *-r1) exit 0;; esac; exec sleep 1000"
+# Pods that are long about starting, and quick about ending: a first process that does not say so hears no signal.
+SLEEPS = ["sh", "-c", "trap 'exit 1' TERM; sleep 1000 & wait"]
+SLOW_START = {"spec": {"initContainers": [{"name": "slow", "image": SHELL_IMAGE, "command": SLEEPS}]}}
 
 
 def ronde_job(name: str, gpus: object, script: str, namespace: str = "default", **spec: object) -> dict[str, Any]:

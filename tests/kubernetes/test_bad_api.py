@@ -24,6 +24,11 @@ OF_THE_CONTROLLER = [
     Fault(["PATCH"], "/status"),
     Fault(["POST"], "/events"),
 ]
+WRITES_OF_THE_CONTROLLER = [
+    Fault(["PUT", "POST"], "/leases"),
+    Fault(["PATCH"], "/status"),
+    Fault(["POST"], "/events"),
+]
 
 
 def all_of(kinds: list[Fault], **what: object) -> list[Fault]:
@@ -40,6 +45,8 @@ DAYS = {
     "slow": [Fault(delay=0.7)],
 }
 DAYS_OF_THE_CONTROLLER = {
+    "conflict": all_of(WRITES + WRITES_OF_THE_CONTROLLER, status=409),
+    "too many requests": all_of(READS + WRITES + OF_THE_CONTROLLER, status=429, retry_after=1),
     "internal error": all_of(READS + WRITES + OF_THE_CONTROLLER, status=500),
     "lost answers": all_of(READS + WRITES + OF_THE_CONTROLLER, lose_answer=True),
     "slow": [Fault(delay=0.7)],

@@ -7,10 +7,10 @@ import signal
 from typing import Any
 
 import pytest
-from jobs import await_all_free, await_job, await_left, remove_job, ronde_job, status
+from jobs import SLOW_START, await_all_free, await_job, await_left, remove_job, ronde_job, status
 from laptop import Laptop, through
 from pods import await_phase, remove, shell_pod
-from testbed import SHELL_IMAGE, Fault, Faults, wait_for
+from testbed import Fault, Faults, wait_for
 from witness import Witness
 
 
@@ -93,10 +93,8 @@ def test_another_controller_takes_over_when_the_first_is_killed(laptop: Laptop) 
     remove_job(cluster, "inherited")
 
 
-# Pods that are long about starting: a job whose pods start at once is not told to be Scheduled.
-SLOW_START = {"spec": {"initContainers": [{"name": "slow", "image": SHELL_IMAGE, "command": ["sleep", "1000"]}]}}
 # How a job gets into a phase and stays there for as long as a test needs: what it runs, what else is asked for, and
-# what is slow meanwhile.
+# what is slow meanwhile. A job whose pods start at once is not told to be Scheduled.
 PHASES: dict[str, tuple[str, dict[str, Any], list[Fault]]] = {
     "Placing": ("true", {}, [Fault(methods=["PATCH"], path="/pods/deleted-", delay=2)]),
     "Scheduled": ("true", {"template": SLOW_START}, []),

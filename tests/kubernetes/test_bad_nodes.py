@@ -9,6 +9,7 @@ from __future__ import annotations
 import time
 from pathlib import Path
 
+import pytest
 from jobs import await_job, await_left, remove_job, ronde_job
 from laptop import Laptop
 from pods import pod
@@ -112,6 +113,32 @@ def test_kubelets_that_are_started_anew_cost_no_job(laptop: Laptop) -> None:
     assert command.end(PATIENCE) == 0, command
     # The chief's output came through one of them. All of it is shown, and once.
     assert (command.output().count("begun"), command.output().count("done")) == (6, 6), command
+
+
+@pytest.mark.parametrize(
+    ("name", "elsewhere"),
+    [("node-3", "node-1: 2, node-2: 2"), ("node-2", "node-1: 2, node-3: 2")],
+    ids=["chief", "worker"],
+)
+def test_a_job_whose_pod_a_kubelet_refuses_is_planned_anew_elsewhere(laptop: Laptop, name: str, elsewhere: str) -> None:
+    node = laptop.cluster.nodes[name]
+    # Pods get their places while there is no kubelet. The next one has no GPUs until they are offered to it, so that it
+    # refuses what it finds, as one does whose GPUs were taken between place and start.
+    node.freeze_gpus()
+    node.kill_kubelet()
+    try:
+        try:
+            command = laptop.start_run("refused", 4, "true", "--max-gpus-per-node", 2)
+            command.await_said("✓ scheduled")
+        finally:
+            node.start_kubelet()
+        assert command.end() == 0, command
+    finally:
+        node.thaw_gpus()
+        node.await_ready()
+    assert "job refused · 4 GPUs · node-2: 2, node-3: 2" in command.said()
+    assert f"job refused · 4 GPUs · {elsewhere}" in command.said()
+    assert "4 GPUs free again" in command.said()
 
 
 def test_a_deleted_node_is_left_out_of_the_next_attempt(laptop: Laptop) -> None:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import re
 from pathlib import Path
 
 import pytest
-from jobs import await_all_free, await_job, await_left, clear, remove_job, ronde_job
+from jobs import await_all_free, await_job, await_left, remove_job, ronde_job
 from laptop import Laptop
 from pods import await_phase, remove, shell_pod
 from testbed import Cluster
@@ -14,16 +14,11 @@ from testbed import Cluster
 GPU_QUOTA = "requests.nvidia.com/gpu"
 
 
-@pytest.fixture
-def namespace(job_cluster: Cluster) -> Iterator[str]:
-    """Make a namespace, which the test gives rules of its own."""
-    job_cluster.kubectl("create", "namespace", "strict")
-    yield "strict"
-    try:
-        await_left(job_cluster, namespace="strict")
-    finally:
-        clear(job_cluster, "strict")
-        job_cluster.kubectl("delete", "namespace", "strict", "--wait=true", "--timeout=60s")
+def set_quota(cluster: Cluster, namespace: str, gpus: int) -> None:
+    """Allow so many GPUs in a namespace."""
+    spec = {"hard": {GPU_QUOTA: str(gpus)}}
+    about = {"name": "gpus", "namespace": namespace}
+    cluster.apply({"apiVersion": "v1", "kind": "ResourceQuota", "metadata": about, "spec": spec})
 
 
 @pytest.mark.parametrize(
@@ -98,7 +93,7 @@ def test_what_a_token_may_not_create_is_named_and_nothing_is_left(laptop: Laptop
 
 def test_a_quota_is_named_and_waited_for(laptop: Laptop, namespace: str) -> None:
     cluster = laptop.cluster
-    cluster.kubectl("create", "quota", "gpus", f"--hard={GPU_QUOTA}=5", f"--namespace={namespace}")
+    set_quota(cluster, namespace, 5)
     laptop.start_controller()
     # Of 5 + 1 the quota allows either, but not both.
     cluster.apply(ronde_job("limited", 6, "true", namespace))
@@ -106,10 +101,36 @@ def test_a_quota_is_named_and_waited_for(laptop: Laptop, namespace: str) -> None
     assert "exceeded quota: gpus" in waits["message"]
     await_all_free(cluster)
     await_left(cluster, "rondejobs/limited", namespace=namespace)
-    change = f'{{"spec": {{"hard": {{"{GPU_QUOTA}": "6"}}}}}}'
-    cluster.kubectl("patch", "quota", "gpus", f"--patch={change}", f"--namespace={namespace}")
+    set_quota(cluster, namespace, 6)
     await_job(cluster, "limited", "Succeeded", namespace=namespace)
     remove_job(cluster, "limited", namespace)
+
+
+def test_the_command_tells_a_quota_with_its_numbers_and_goes_on_when_it_is_raised(
+    laptop: Laptop, namespace: str
+) -> None:
+    set_quota(laptop.cluster, namespace, 5)
+    command = laptop.start_run("limited", 6, "true", "--namespace", namespace)
+    command.await_said("exceeded quota: gpus")
+    # Which of the two pods comes first is left to chance.
+    used = rf"requested: {GPU_QUOTA}=[15], used: {GPU_QUOTA}=[15], limited: {GPU_QUOTA}=5"
+    assert re.search(used, command.said()), command
+    set_quota(laptop.cluster, namespace, 6)
+    assert command.end() == 0, command
+    assert "6 GPUs free again" in command.said()
+
+
+def test_a_limit_range_is_told_with_its_numbers_and_a_job_that_keeps_to_it_runs(laptop: Laptop, namespace: str) -> None:
+    limits = [{"type": "Pod", "max": {"nvidia.com/gpu": "4"}}]
+    about = {"name": "few", "namespace": namespace}
+    laptop.cluster.apply({"apiVersion": "v1", "kind": "LimitRange", "metadata": about, "spec": {"limits": limits}})
+    refused = laptop.start_run("greedy", 6, "true", "--namespace", namespace)
+    assert refused.end() == 1, refused
+    assert "maximum nvidia.com/gpu usage per Pod is 4, but limit is 5" in refused.said()
+    await_left(laptop.cluster, namespace=namespace)
+    modest = laptop.start_run("modest", 6, "true", "--namespace", namespace, "--max-gpus-per-node", 4)
+    assert modest.end() == 0, modest
+    assert "job modest · 6 GPUs · node-1: 4, node-3: 2" in modest.said()
 
 
 def test_jobs_run_where_pods_are_restricted_and_root_is_refused_with_the_reason(laptop: Laptop, namespace: str) -> None:

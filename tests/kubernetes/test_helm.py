@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+from building import ROOT
 from deployed import MANAGER_IMAGE, MANIFESTS, TRAINING_IMAGE, deployed_images
 from jobs import await_definitions
 from laptop import RONDE
@@ -133,10 +135,38 @@ def test_values_that_make_no_sense_are_refused_by_name(cluster: Cluster, setting
     assert named in done.stderr
 
 
+def asked(cluster: Cluster, path: str) -> str:
+    """Return what the manager answers through the chart's service."""
+    service = "/api/v1/namespaces/ronde-system/services/ronde-manager-metrics:http"
+    return cluster.kubectl("get", "--raw", f"{service}/proxy/{path}")
+
+
+def assert_figures(cluster: Cluster) -> None:
+    """Check that the manager says how it is, with the figures of the documentation, after one job on all GPUs."""
+    assert (asked(cluster, "healthz"), asked(cluster, "readyz")) == ("ok\n", "ok\n")
+    # GPUs are counted every few seconds.
+    free = 'ronde_gpus_free{resource="nvidia.com/gpu"} 3\n'
+    wait_for(lambda: asked(cluster, "metrics"), lambda: free in asked(cluster, "metrics"))
+    page = asked(cluster, "metrics")
+    documented = re.findall(r"`(ronde_\w+)", (ROOT / "docs" / "kubernetes.md").read_text())
+    assert sorted(re.findall(r"^# TYPE (\w+) ", page, re.MULTILINE)) == sorted(documented)
+    for line in (
+        'ronde_jobs{phase="Succeeded"} 1',
+        'ronde_jobs{phase="Running"} 0',
+        'ronde_gpus{resource="nvidia.com/gpu"} 3',
+        "ronde_queue_wait_seconds_count 1",
+        "ronde_leader 1",
+    ):
+        assert f"\n{line}\n" in page, page
+    assert re.search(r'^ronde_api_requests_total{code="201"} [1-9]', page, re.MULTILINE), page
+    assert re.search(r"^ronde_rounds_total [1-9]", page, re.MULTILINE), page
+
+
 def test_helm_installs_it_a_job_runs_and_helm_takes_it_away(cluster: Cluster) -> None:
     repository, _, tag = MANAGER_IMAGE.partition(":")
-    image = ["--set", f"image.repository={repository}", "--set", f"image.tag={tag}"]
-    done = helm(cluster, "install", "ronde", CHART, *PLACE, "--create-namespace", "--wait", "--timeout=90s", *image)
+    chosen = {"image.repository": repository, "image.tag": tag, "metrics.service.enabled": "true"}
+    values = [word for name, value in chosen.items() for word in ("--set", f"{name}={value}")]
+    done = helm(cluster, "install", "ronde", CHART, *PLACE, "--create-namespace", "--wait", "--timeout=90s", *values)
     assert done.returncode == 0, done.stderr
     assert "kubectl logs first-chief" in done.stdout
 
@@ -150,8 +180,9 @@ def test_helm_installs_it_a_job_runs_and_helm_takes_it_away(cluster: Cluster) ->
     )
     assert status["phase"] == "Succeeded", status
     assert "[2] hello" in cluster.kubectl("logs", "first-chief")
+    assert_figures(cluster)
 
-    again = helm(cluster, "upgrade", "ronde", CHART, *PLACE, *image, "--set", "replicas=2", "--wait", "--timeout=90s")
+    again = helm(cluster, "upgrade", "ronde", CHART, *PLACE, *values, "--set", "replicas=2", "--wait", "--timeout=90s")
     assert again.returncode == 0, again.stderr
     gone = helm(cluster, "uninstall", "ronde", *PLACE, "--wait")
     assert gone.returncode == 0, gone.stderr

@@ -173,6 +173,14 @@ class Node:
         """Make all of its GPUs healthy again."""
         self._processes["gpus"].send(signal.SIGUSR2)
 
+    def freeze_gpus(self) -> None:
+        """Stop what offers its GPUs in its tracks: a kubelet that is started meanwhile has none to give."""
+        self._processes["gpus"].send(signal.SIGSTOP)
+
+    def thaw_gpus(self) -> None:
+        """Let what offers its GPUs go on, which offers them again to a kubelet that was started meanwhile."""
+        self._processes["gpus"].send(signal.SIGCONT)
+
     def cut_power(self) -> None:
         """End everything on the node at once; nobody says goodbye."""
         self.set_link("down")
