@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -217,6 +218,20 @@ def test_a_container_without_a_certificate_is_not_taken_for_one_of_the_cluster(c
         refused = cluster.inside(MASTER, "ssh", "-o", "BatchMode=yes", "host9", "true")
     assert refused.returncode == 255
     assert "Host key verification failed" in refused.stderr
+
+
+def test_a_worker_with_another_key_than_before_is_trusted_again(cluster: LocalCluster) -> None:
+    # As on a machine that was made anew: the same name and address, and nothing there.
+    shutil.rmtree(cluster.folder / "local" / "horovod_worker_1")
+    before = cluster.containers()
+    done = cluster.play(local_machines=3).assert_well()
+    assert done.changed.pop("ronde-worker-1") > 0
+    assert done.changed == {"localhost": 0, "ronde-master": 0, "ronde-worker-2": 0}
+    # It has started anew with what it has now, and the others have not.
+    after = cluster.containers()
+    assert after.pop("horovod_worker_1") != before.pop("horovod_worker_1")
+    assert after == before
+    assert cluster.inside(MASTER, "ssh", "-o", "BatchMode=yes", "host2", "hostname").stdout == "host2\n"
 
 
 def test_the_master_comes_back_with_its_token_when_one_of_its_servers_dies(cluster: LocalCluster) -> None:
