@@ -1,4 +1,4 @@
-"""What can be said of the playbooks without a machine: they parse, they lint, and what goes into an image."""
+"""What can be said of the playbooks without a machine: form, and what goes into an image and onto a disk."""
 
 from __future__ import annotations
 
@@ -7,8 +7,9 @@ import sys
 from pathlib import Path
 
 import pytest
-from playbooks import ANSIBLE, environment, programs
+from playbooks import ANSIBLE, Played, environment, play, programs
 
+HERE = Path(__file__).resolve().parent
 PACK = ANSIBLE / "roles/image/files/pack.py"
 
 
@@ -65,3 +66,47 @@ def test_a_context_that_is_none_is_refused(context: Path) -> None:
     done = packed(context)
     assert done.returncode == 1
     assert "image_context has to name a folder" in done.stderr
+
+
+def disk(path: Path, contents: bytes = b"", at: int = 0) -> Path:
+    """Make a disk that is a file, with something on it."""
+    with path.open("wb") as file:
+        file.truncate(8 << 20)
+        file.seek(at)
+        file.write(contents)
+    return path
+
+
+def made(disk: Path) -> Played:
+    return play(HERE / "make_disk.yml", ansible_python_interpreter=sys.executable, share_disk=str(disk))
+
+
+def test_an_empty_disk_gets_a_file_system_and_keeps_it(tmp_path: Path) -> None:
+    empty = disk(tmp_path / "disk")
+    assert made(empty).assert_well().changed == {"localhost": 1}
+    # Where ext4 has its number.
+    assert empty.read_bytes()[0x438:0x43A] == b"\x53\xef"
+    before = empty.read_bytes()
+    assert made(empty).assert_well().changed == {"localhost": 0}
+    assert empty.read_bytes() == before
+
+
+# A table with one partition of Linux at 1 MiB; and the sign of a swap area, at the end of its first page.
+PARTITION = bytes([0, 0, 2, 0, 0x83, 0, 0, 0]) + (2048).to_bytes(4, "little") + (4096).to_bytes(4, "little")
+TAKEN = [
+    ("a table of partitions, dos", 446, PARTITION + bytes(48) + b"\x55\xaa"),
+    ("swap", 1024, (1).to_bytes(4, "little") + (2047).to_bytes(4, "little") + bytes(3054) + b"SWAPSPACE2"),
+]
+
+
+@pytest.mark.parametrize(("what", "at", "contents"), TAKEN, ids=["partitions", "swap"])
+def test_a_disk_with_something_else_on_it_is_refused_by_name_and_left(
+    tmp_path: Path, what: str, at: int, contents: bytes
+) -> None:
+    taken = disk(tmp_path / "disk", contents, at)
+    before = taken.read_bytes()
+    refused = made(taken)
+    assert refused.status != 0
+    assert f"{taken} of localhost is taken: {what}." in refused.said(), refused.output
+    assert f"empty it (sudo wipefs --all {taken})" in refused.said()
+    assert taken.read_bytes() == before
