@@ -85,9 +85,10 @@ def test_everything_used_is_in_the_old_and_the_new_provider() -> None:
     assert not used & REMOVED
 
 
-def test_no_lock_file_state_or_password_gets_into_a_repository() -> None:
+def test_no_lock_file_state_key_or_password_gets_into_a_repository() -> None:
     ignored = (DEPLOY / ".gitignore").read_text().splitlines()
-    assert {"/.terraform*", "/*.tfstate*", "/auth_data.auto.tfvars"} <= set(ignored)
+    files = {"/.terraform*", "/*.tfstate*", "/*.tfplan", "/auth_data.auto.tfvars", "/clouds.yaml", "/secure.yaml"}
+    assert files | {"/.ronde/", "/local/", "/share/"} <= set(ignored)
     assert not list(DEPLOY.glob(".terraform.lock.hcl"))
 
 
