@@ -54,13 +54,8 @@ class LocalCluster:
         return {**environment(), "DOCKER_HOST": f"unix://{self.machine.folder}/socket"}
 
     def play(self, **variables: object) -> Played:
-        done = play(
-            "local.yml",
-            env=self.env,
-            local_inventory=str(self.folder / "inventory.yaml"),
-            image=str(self.image),
-            **variables,
-        )
+        usual = {"local_inventory": str(self.folder / "inventory.yaml"), "image": str(self.image)}
+        done = play("local.yml", env=self.env, **{**usual, **variables})
         self.output += done.output
         return done
 
@@ -249,8 +244,24 @@ def test_a_container_of_somebody_else_is_left_alone(cluster: LocalCluster) -> No
     before = cluster.containers()
     refused = cluster.play(cluster_name="other")
     assert refused.status != 0
-    assert f"not of the cluster other and is called {MASTER}" in refused.said(), refused.output
+    said = f"not of the cluster other in {cluster.folder} and is called {MASTER}"
+    assert said in refused.said(), refused.output
     assert cluster.containers() == before
+
+
+def test_another_folder_neither_takes_nor_removes_what_is_this_folders(cluster: LocalCluster, tmp_path: Path) -> None:
+    before = cluster.containers()
+    refused = cluster.play(local_inventory=str(tmp_path / "inventory.yaml"))
+    assert refused.status != 0
+    said = (
+        f"It is of the cluster in {cluster.folder}: take that down first (ronde cluster down --folder {cluster.folder})"
+    )
+    assert said in refused.said(), refused.output
+    cluster.play(local_inventory=str(tmp_path / "inventory.yaml"), local_state="absent").assert_well()
+    assert cluster.containers() == before
+    # Its network is there, too.
+    assert cluster.inside(MASTER, "ssh", "-o", "BatchMode=yes", "host2", "hostname").stdout == "host2\n"
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_what_is_taken_down_leaves_nothing_but_the_share_and_then_nothing(cluster: LocalCluster) -> None:
