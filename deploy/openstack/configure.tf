@@ -78,16 +78,12 @@ locals {
   })
 }
 
-# What is written into this folder below goes with the cluster.
+# What is written into this folder below goes with the cluster. The folder may have been moved since.
 resource "terraform_data" "files" {
-  input = local.folder
-
   provisioner "local-exec" {
-    when    = destroy
-    command = "cd \"$FOLDER\" && rm -f inventory.yaml ssh_config known_hosts"
-    environment = {
-      FOLDER = self.input
-    }
+    when        = destroy
+    command     = "rm -f inventory.yaml ssh_config known_hosts"
+    working_dir = path.module
   }
 }
 

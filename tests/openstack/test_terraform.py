@@ -474,6 +474,19 @@ def test_leftovers_are_looked_for_by_every_identity_that_the_folder_had(tmp_path
     assert leftovers.own_marks("ronde-cluster-ronde", [], file) == {"ronde-cluster-ronde-1", "ronde-cluster-ronde-2"}
 
 
+def test_a_folder_that_was_moved_removes_its_own_files_with_the_cluster(cluster: Cluster) -> None:
+    cluster.run("apply", "-auto-approve", "-target=terraform_data.files", check=True)
+    before, cluster.folder = cluster.folder, cluster.folder.with_name("moved")
+    before.rename(cluster.folder)
+    # Where it was there is another now.
+    before.mkdir()
+    for folder in (before, cluster.folder):
+        (folder / "inventory.yaml").touch()
+    cluster.run("destroy", "-auto-approve", check=True)
+    assert (before / "inventory.yaml").exists()
+    assert not (cluster.folder / "inventory.yaml").exists()
+
+
 class Things(SimpleNamespace):
     """Things of a cloud as OpenStack's library lists them: by their description, if one is asked for."""
 
