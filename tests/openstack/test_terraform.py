@@ -450,6 +450,13 @@ def test_a_name_that_another_cluster_has_is_refused_before_anything_is_made(
     assert (cluster.folder / ".ronde").stat().st_mode & 0o777 == 0o700
 
 
+def test_a_cluster_of_that_name_in_another_project_is_not_in_the_way(cluster: Cluster, cloud: FakeCloud) -> None:
+    # An administrator sees it.
+    cloud.ports = {"m": Port("ronde-master", "ronde-cluster-ronde-another", project="another")}
+    identity_of(cluster)
+    cluster.run("plan", check=True)
+
+
 def test_a_second_apply_keeps_the_identity(cluster: Cluster) -> None:
     first = identity_of(cluster)
     assert identity_of(cluster) == first
