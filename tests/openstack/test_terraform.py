@@ -302,6 +302,12 @@ REFUSED: list[tuple[str, Change, dict[str, Any], str]] = [
         "The flavour diskless has no disk: give horovod_worker_node.boot_volume_size",
     ),
     (
+        "a flavour without a disk for the master",
+        put("flavors", "diskless", Flavor(disk=0)),
+        {"horovod_master_node": {"flavor_name": "diskless"}, "horovod_worker_node": {"flavor_name": "small"}},
+        "The flavour diskless has no disk: give horovod_master_node.boot_volume_size",
+    ),
+    (
         "no such key pair",
         no_change,
         {"horovod_master_node": {"public_key": None, "key_pair": "bert"}},
