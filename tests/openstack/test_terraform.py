@@ -549,6 +549,16 @@ def test_leftovers_are_this_folders_and_not_those_of_another_cluster_of_that_nam
     assert old == ["server old", "network old", "key pair ronde-cluster-ronde", "volume old"]
 
 
+@pytest.mark.parametrize(
+    ("service", "expected"), [("volumev3", True), ("block-storage", True), ("block-store", True), ("compute", False)]
+)
+def test_volumes_are_looked_for_wherever_a_cloud_has_them(service: str, expected: bool) -> None:
+    cloud = FakeLibrary(volumes=[thing("share", metadata={"ronde_mark": "ronde-cluster-ronde-1"}, attachments=[])])
+    cloud.service_catalog = [{"type": service}]
+    found = [kind for kind, _, _ in leftovers.everything(cloud, {"ronde-cluster-ronde-1"})]
+    assert found == (["volume"] if expected else [])
+
+
 @pytest.mark.parametrize("owner", leftovers.INTERFACES)
 def test_leftovers_of_a_router_and_of_a_volume_that_are_known_are_found(owner: str) -> None:
     mark = "ronde-cluster-ronde-1"
