@@ -110,3 +110,30 @@ def test_a_disk_with_something_else_on_it_is_refused_by_name_and_left(
     assert f"{taken} of localhost is taken: {what}." in refused.said(), refused.output
     assert f"empty it (sudo wipefs --all {taken})" in refused.said()
     assert taken.read_bytes() == before
+
+
+@pytest.mark.slow
+def test_the_certificate_is_for_the_masters_name_or_address(tmp_path: Path) -> None:
+    def certified(address: str) -> Played:
+        return play(
+            HERE / "make_certificate.yml",
+            # The one that has what makes certificates.
+            ansible_python_interpreter="{{ ansible_playbook_python }}",
+            trust_folder=str(tmp_path),
+            trust_owner="",
+            public_address=address,
+            member={"address": "10.0.0.10"},
+        ).assert_well()
+
+    def names() -> list[str]:
+        words = ["openssl", "x509", "-noout", "-ext", "subjectAltName", "-in", tmp_path / "tls.crt"]
+        shown = subprocess.run(words, capture_output=True, text=True, check=True).stdout
+        return shown.splitlines()[1].strip().split(", ")
+
+    others = ["IP Address:10.0.0.10", "IP Address:127.0.0.1", "DNS:ronde-master", "DNS:localhost"]
+    certified("2001:db8::7")
+    assert names() == ["IP Address:2001:DB8:0:0:0:0:0:7", *others]
+    certified("cluster.example.org")
+    assert names() == ["DNS:cluster.example.org", *others]
+    # It stays: people have told their browsers to trust it.
+    assert certified("cluster.example.org").changed == {"localhost": 0}
