@@ -229,6 +229,11 @@ resource "terraform_data" "checks" {
       condition     = !local.key_is_private
       error_message = "horovod_master_node.public_key is a private key, which must never leave your machine: give the file that ends in .pub."
     }
+    # No name of an image begins like this.
+    precondition {
+      condition     = !can(regex("^[/~.]", var.image)) || try(fileexists(local.image), false)
+      error_message = "There is no archive ${var.image} here (image): write one with `docker save --output FILE IMAGE`, or give the name of an image."
+    }
     precondition {
       condition = local.given_address == null ? true : (
         coalesce(data.openstack_networking_floatingip_v2.given[0].port_id, "-") == "-" ||

@@ -3,7 +3,9 @@
 locals {
   folder        = abspath(path.module)
   image_context = fileexists("${path.module}/image/deploy/images/cpu.Dockerfile") ? "${local.folder}/image" : abspath("${path.module}/../..")
-  master_name   = "${var.cluster_name}-master"
+  # An archive is known to Ansible by its whole path.
+  image       = try(fileexists(pathexpand(var.image)), false) ? abspath(pathexpand(var.image)) : var.image
+  master_name = "${var.cluster_name}-master"
   # Networks may have addresses of both kinds; the cluster speaks IPv4.
   private = {
     for port in concat([openstack_networking_port_v2.master], openstack_networking_port_v2.worker) :
@@ -66,7 +68,7 @@ locals {
         public_address          = local.master_address
         share_device            = try(openstack_compute_volume_attach_v2.share[0].device, "")
         share_volume            = try(openstack_compute_volume_attach_v2.share[0].volume_id, "")
-        image                   = var.image
+        image                   = local.image
         image_context           = local.image_context
         framework               = var.framework
       }

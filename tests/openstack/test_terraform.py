@@ -326,6 +326,12 @@ REFUSED: list[tuple[str, Change, dict[str, Any], str]] = [
         "must be an OpenSSH public key (ssh-ed25519 AAAA…) or the name of a file that holds one",
     ),
     (
+        "no such archive",
+        no_change,
+        {"image": "~/image.tar"},
+        "There is no archive ~/image.tar here (image): write one with `docker save --output FILE IMAGE`",
+    ),
+    (
         "no such address",
         no_change,
         {"horovod_master_node": {"public_ip": "198.51.100.9"}},
@@ -651,6 +657,15 @@ def test_no_secret_is_planned_for_the_state(cluster: Cluster) -> None:
             assert not after.get(name), change["address"]
     # A pair that is given its public half never has a private one.
     assert KEY in text
+
+
+@pytest.mark.parametrize("name", ["~/image.tar", "image.tar"])
+def test_the_archive_of_an_image_is_known_by_its_whole_path(cluster: Cluster, tmp_path: Path, name: str) -> None:
+    home = tmp_path if name.startswith("~") else cluster.folder
+    (home / "image.tar").touch()
+    cluster.write(image=name)
+    done = cluster.run("console", question="local.image", env={"HOME": str(tmp_path)}, check=True)
+    assert json.loads(done.output) == str(home / "image.tar")
 
 
 def test_machines_only_are_made_without_ansible(cluster: Cluster) -> None:
