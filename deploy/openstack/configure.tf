@@ -3,6 +3,11 @@
 locals {
   folder        = abspath(path.module)
   image_context = fileexists("${path.module}/image/deploy/images/cpu.Dockerfile") ? "${local.folder}/image" : abspath("${path.module}/../..")
+  # What the image is built from, as ansible/roles/image/files/pack.py has it; of several wheels, though, that takes one.
+  image_files = setunion([
+    for pattern in ["deploy/images/**", "examples/*.{py,ipynb}", "dist/ronde-*.whl"] : fileset(local.image_context, pattern)
+  ]...)
+  image_digest = sha256(join("", [for file in sort(local.image_files) : "${file} ${filesha256("${local.image_context}/${file}")}"]))
   # An archive is known to Ansible by its whole path.
   image       = try(fileexists(pathexpand(var.image)), false) ? abspath(pathexpand(var.image)) : var.image
   master_name = "${var.cluster_name}-master"
@@ -125,6 +130,7 @@ resource "terraform_data" "configure" {
     machines  = [for name in local.names : terraform_data.ready[name].id]
     volume    = one(openstack_blockstorage_volume_v3.share[*].size)
     roles     = sha256(join("", [for file in sort(fileset(path.module, "ansible/**")) : filesha256("${path.module}/${file}")]))
+    image     = var.image == "" ? local.image_digest : null
   }
 
   provisioner "local-exec" {

@@ -659,6 +659,25 @@ def test_no_secret_is_planned_for_the_state(cluster: Cluster) -> None:
     assert KEY in text
 
 
+def test_ansible_runs_again_when_something_else_goes_into_the_image(cluster: Cluster) -> None:
+    image = cluster.folder / "image"
+    for name in ("deploy/images/cpu.Dockerfile", "deploy/images/files/sshd", "examples/digits.py", "dist/ronde-1.whl"):
+        (image / name).parent.mkdir(parents=True, exist_ok=True)
+        (image / name).write_text(name)
+
+    def trigger() -> str:
+        return str(cluster.planned()["terraform_data.configure[0]"]["triggers_replace"]["image"])
+
+    seen = [trigger()]
+    # No build reads this.
+    (image / "notes.txt").touch()
+    assert trigger() == seen[0]
+    for name in ("deploy/images/files/sshd", "dist/ronde-1.whl"):
+        (image / name).write_text("changed")
+        seen.append(trigger())
+    assert len(set(seen)) == 3
+
+
 @pytest.mark.parametrize("name", ["~/image.tar", "image.tar"])
 def test_the_archive_of_an_image_is_known_by_its_whole_path(cluster: Cluster, tmp_path: Path, name: str) -> None:
     home = tmp_path if name.startswith("~") else cluster.folder
