@@ -506,6 +506,22 @@ def test_a_folder_that_was_moved_removes_its_own_files_with_the_cluster(cluster:
     assert not (cluster.folder / "inventory.yaml").exists()
 
 
+def test_what_the_cloud_no_longer_has_keeps_a_cluster_only_until_it_is_not_asked(
+    cluster: Cluster, cloud: FakeCloud
+) -> None:
+    cluster.write(horovod_master_node={"public_key": None, "key_pair": "anna"}, image="~/image.tar")
+    cluster.run("apply", "-auto-approve", "-target=terraform_data.files", check=True)
+    del cloud.key_pairs["anna"]
+    cloud.images.clear()
+    refused = cluster.run("destroy", "-auto-approve")
+    assert refused.status == 1
+    # The image and the archive, which are missing as well, are no reason: only the provider insists.
+    assert refused.text.count("Error: ") == 1, refused.text
+    assert "horovod_master_node.key_pair: see `openstack keypair list`" in refused.words
+    cluster.run("destroy", "-auto-approve", "-refresh=false", check=True)
+    assert leftovers.resources(json.loads(cluster.run("show", "-json", check=True).output)) == []
+
+
 class Things(SimpleNamespace):
     """Things of a cloud as OpenStack's library lists them: by their description, if one is asked for."""
 
