@@ -87,6 +87,10 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalCluster]:
         done = cluster.command.run("up", "--local", "2", "--image", str(archive), "--wheel", str(wheel()))
         assert done.returncode == 0, done.stderr
         assert "the cluster ronde is up: a master and 1 worker" in done.stdout
+        # The run that makes the token; the next one has a log of its own in its place.
+        log = (folder / ".ronde" / "ansible.log").read_text()
+        assert "Make the token" in log
+        cluster.output += done.stdout + done.stderr + log
         yield cluster
 
 
