@@ -80,15 +80,16 @@ data "openstack_blockstorage_quotaset_v3" "project" {
 }
 
 # What of the project's use is this cluster already: each of its machines has one port, and the port a device. A port
-# that waits for its machine has none, and one whose machine is stopped still has it.
+# that waits for its machine has none, and one whose machine is stopped still has it. Administrators would see those of
+# all projects.
 data "openstack_networking_port_ids_v2" "master" {
   tags       = concat(local.tags, ["ronde-master"])
-  depends_on = [data.openstack_identity_auth_scope_v3.project]
+  project_id = data.openstack_identity_auth_scope_v3.project.project_id
 }
 
 data "openstack_networking_port_ids_v2" "worker" {
   tags       = concat(local.tags, ["ronde-worker"])
-  depends_on = [data.openstack_identity_auth_scope_v3.project]
+  project_id = data.openstack_identity_auth_scope_v3.project.project_id
 }
 
 data "openstack_networking_port_v2" "there" {
@@ -227,6 +228,11 @@ resource "terraform_data" "checks" {
     precondition {
       condition     = !local.key_is_private
       error_message = "horovod_master_node.public_key is a private key, which must never leave your machine: give the file that ends in .pub."
+    }
+    # No name of an image begins like this.
+    precondition {
+      condition     = !can(regex("^[/~.]", var.image)) || try(fileexists(local.image), false)
+      error_message = "There is no archive ${var.image} here (image): write one with `docker save --output FILE IMAGE`, or give the name of an image."
     }
     precondition {
       condition = local.given_address == null ? true : (

@@ -3,7 +3,14 @@
 locals {
   folder        = abspath(path.module)
   image_context = fileexists("${path.module}/image/deploy/images/cpu.Dockerfile") ? "${local.folder}/image" : abspath("${path.module}/../..")
-  master_name   = "${var.cluster_name}-master"
+  # What the image is built from, as ansible/roles/image/files/pack.py has it; of several wheels, though, that takes one.
+  image_files = setunion([
+    for pattern in ["deploy/images/**", "examples/*.{py,ipynb}", "dist/ronde-*.whl"] : fileset(local.image_context, pattern)
+  ]...)
+  image_digest = sha256(join("", [for file in sort(local.image_files) : "${file} ${filesha256("${local.image_context}/${file}")}"]))
+  # An archive is known to Ansible by its whole path.
+  image       = try(fileexists(pathexpand(var.image)), false) ? abspath(pathexpand(var.image)) : var.image
+  master_name = "${var.cluster_name}-master"
   # Networks may have addresses of both kinds; the cluster speaks IPv4.
   private = {
     for port in concat([openstack_networking_port_v2.master], openstack_networking_port_v2.worker) :
@@ -66,7 +73,7 @@ locals {
         public_address          = local.master_address
         share_device            = try(openstack_compute_volume_attach_v2.share[0].device, "")
         share_volume            = try(openstack_compute_volume_attach_v2.share[0].volume_id, "")
-        image                   = var.image
+        image                   = local.image
         image_context           = local.image_context
         framework               = var.framework
       }
@@ -78,16 +85,12 @@ locals {
   })
 }
 
-# What is written into this folder below goes with the cluster.
+# What is written into this folder below goes with the cluster. The folder may have been moved since.
 resource "terraform_data" "files" {
-  input = local.folder
-
   provisioner "local-exec" {
-    when    = destroy
-    command = "cd \"$FOLDER\" && rm -f inventory.yaml ssh_config known_hosts"
-    environment = {
-      FOLDER = self.input
-    }
+    when        = destroy
+    command     = "rm -f inventory.yaml ssh_config known_hosts"
+    working_dir = path.module
   }
 }
 
@@ -127,6 +130,7 @@ resource "terraform_data" "configure" {
     machines  = [for name in local.names : terraform_data.ready[name].id]
     volume    = one(openstack_blockstorage_volume_v3.share[*].size)
     roles     = sha256(join("", [for file in sort(fileset(path.module, "ansible/**")) : filesha256("${path.module}/${file}")]))
+    image     = var.image == "" ? local.image_digest : null
   }
 
   provisioner "local-exec" {

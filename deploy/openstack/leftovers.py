@@ -34,6 +34,9 @@ SETTINGS = (
     "jsonencode({ mark = local.name_mark, auth = nonsensitive(var.auth_data), provider = var.openstack_provider })"
 )
 
+# What catalogues call block storage: its name of today, and those it has had.
+VOLUMES = ("block-storage", "block-store", "volume", "volumev2", "volumev3")
+
 # Whom a router's port on a subnet belongs to: of a plain router, one that has a second, and one that is everywhere.
 INTERFACES = (
     "network:router_interface",
@@ -168,7 +171,7 @@ def everything(cloud: Any, marks: set[str]) -> Iterator[tuple[str, Any, Any]]:
 
     servers = [server for server in compute.servers() if mark_of(server) in marks]
     volumes = []
-    if any(service["type"].startswith("volume") for service in cloud.service_catalog):
+    if any(service["type"] in VOLUMES for service in cloud.service_catalog):
         volumes = [volume for volume in cloud.block_storage.volumes() if mark_of(volume) in marks]
     for volume in volumes:
         for server in servers:

@@ -39,12 +39,13 @@ class FloatingAddress:
 
 @dataclass
 class Port:
-    """A port of a cluster's machine: the tag that says of which kind, whose it is, and the machine, if it is there."""
+    """A port of a cluster's machine: of which kind, whose it is, the machine if it is there, and where."""
 
     tag: str
     mark: str = "ronde-cluster-ronde"
     device: str = "a-machine"
     status: str = "ACTIVE"
+    project: str = PROJECT
 
 
 class FakeCloud:
@@ -209,6 +210,7 @@ class FakeCloud:
                     for known, port in self.ports.items()
                     if query.get("id", known) == known
                     and query.get("status", port.status) == port.status
+                    and query.get("project_id", port.project) == port.project
                     and ("tags" not in query or port.tag in tags)
                 ]
             }

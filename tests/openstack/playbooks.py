@@ -56,10 +56,14 @@ class Played:
 
 
 def play(
-    playbook: str | Path, *, inventory: Path | None = None, env: Mapping[str, str] | None = None, **variables: Any
+    playbook: str | Path,
+    *options: str,
+    inventory: Path | None = None,
+    env: Mapping[str, str] | None = None,
+    **variables: Any,
 ) -> Played:
     """Run a playbook, one of ours by its name, to its end."""
-    words = [programs() / "ansible-playbook", ANSIBLE / playbook]
+    words = [programs() / "ansible-playbook", ANSIBLE / playbook, *options]
     where = [] if inventory is None else ["--inventory", inventory]
     done = subprocess.run(
         [*words, *where, "--extra-vars", json.dumps(variables)],

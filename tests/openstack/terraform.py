@@ -86,13 +86,15 @@ class Cluster:
         (self.folder / "auth_data.auto.tfvars").write_text(texts.pop("auth_data", ""))
         (self.folder / "resources.auto.tfvars").write_text("".join(texts.values()))
 
-    def run(self, verb: str, *words: str, check: bool = False, env: dict[str, str] | None = None) -> Done:
-        """Run a verb to its end, without questions or colours."""
+    def run(
+        self, verb: str, *words: str, check: bool = False, env: dict[str, str] | None = None, question: str = ""
+    ) -> Done:
+        """Run a verb to its end, without questions or colours; `console` can be asked one."""
         done = subprocess.run(
             self.words(verb, *words),
             cwd=self.folder,
             env={**self.env, **(env or {})},
-            stdin=subprocess.DEVNULL,
+            input=question,
             capture_output=True,
             text=True,
             check=False,
@@ -105,7 +107,7 @@ class Cluster:
         """Return the command line of a verb."""
         if verb == "state":
             return [*self.before, program(), verb, *words]
-        options = ["-no-color"]
+        options = [] if verb == "console" else ["-no-color"]
         if verb in ("init", "plan", "apply", "destroy"):
             options.append("-input=false")
         return [*self.before, program(), verb, *options, *words]

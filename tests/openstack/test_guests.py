@@ -157,6 +157,17 @@ def test_a_guest_that_boots_anew_comes_back_with_everything(guests: Pair, which:
     assert_trains(guests)
 
 
+@pytest.mark.usefixtures("cluster")
+def test_the_cluster_is_taken_off_one_worker(guests: Pair) -> None:
+    name = guests.worker.name
+    assert set(play("remove.yml", "--limit", name, inventory=guests.inventory()).assert_well().changed) == {name}
+    assert guests.worker.run("sudo docker ps --all --quiet") == ""
+    assert guests.worker.run("grep -c /mnt/share /etc/fstab || true") == "0"
+    # What made it wait for a share that is no longer its own.
+    assert "/mnt/share" not in guests.worker.run("systemctl show --property RequiresMountsFor docker")
+    guests.master.run(HEALTHY.format("horovod_master"))
+
+
 def test_the_cluster_is_taken_off_and_the_share_stays(guests: Pair, cluster: Command) -> None:
     done = cluster.run("down", "--yes")
     assert done.returncode == 0, done.stdout + done.stderr

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -53,13 +54,8 @@ class LocalCluster:
         return {**environment(), "DOCKER_HOST": f"unix://{self.machine.folder}/socket"}
 
     def play(self, **variables: object) -> Played:
-        done = play(
-            "local.yml",
-            env=self.env,
-            local_inventory=str(self.folder / "inventory.yaml"),
-            image=str(self.image),
-            **variables,
-        )
+        usual = {"local_inventory": str(self.folder / "inventory.yaml"), "image": str(self.image)}
+        done = play("local.yml", env=self.env, **{**usual, **variables})
         self.output += done.output
         return done
 
@@ -91,6 +87,10 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalCluster]:
         done = cluster.command.run("up", "--local", "2", "--image", str(archive), "--wheel", str(wheel()))
         assert done.returncode == 0, done.stderr
         assert "the cluster ronde is up: a master and 1 worker" in done.stdout
+        # The run that makes the token; the next one has a log of its own in its place.
+        log = (folder / ".ronde" / "ansible.log").read_text()
+        assert "Make the token" in log
+        cluster.output += done.stdout + done.stderr + log
         yield cluster
 
 
@@ -219,6 +219,20 @@ def test_a_container_without_a_certificate_is_not_taken_for_one_of_the_cluster(c
     assert "Host key verification failed" in refused.stderr
 
 
+def test_a_worker_with_another_key_than_before_is_trusted_again(cluster: LocalCluster) -> None:
+    # As on a machine that was made anew: the same name and address, and nothing there.
+    shutil.rmtree(cluster.folder / "local" / "horovod_worker_1")
+    before = cluster.containers()
+    done = cluster.play(local_machines=3).assert_well()
+    assert done.changed.pop("ronde-worker-1") > 0
+    assert done.changed == {"localhost": 0, "ronde-master": 0, "ronde-worker-2": 0}
+    # It has started anew with what it has now, and the others have not.
+    after = cluster.containers()
+    assert after.pop("horovod_worker_1") != before.pop("horovod_worker_1")
+    assert after == before
+    assert cluster.inside(MASTER, "ssh", "-o", "BatchMode=yes", "host2", "hostname").stdout == "host2\n"
+
+
 def test_the_master_comes_back_with_its_token_when_one_of_its_servers_dies(cluster: LocalCluster) -> None:
     token = cluster.token()
     started = ["inspect", "--format", "{{.State.StartedAt}}", MASTER]
@@ -234,8 +248,24 @@ def test_a_container_of_somebody_else_is_left_alone(cluster: LocalCluster) -> No
     before = cluster.containers()
     refused = cluster.play(cluster_name="other")
     assert refused.status != 0
-    assert f"not of the cluster other and is called {MASTER}" in refused.said(), refused.output
+    said = f"not of the cluster other in {cluster.folder} and is called {MASTER}"
+    assert said in refused.said(), refused.output
     assert cluster.containers() == before
+
+
+def test_another_folder_neither_takes_nor_removes_what_is_this_folders(cluster: LocalCluster, tmp_path: Path) -> None:
+    before = cluster.containers()
+    refused = cluster.play(local_inventory=str(tmp_path / "inventory.yaml"))
+    assert refused.status != 0
+    said = (
+        f"It is of the cluster in {cluster.folder}: take that down first (ronde cluster down --folder {cluster.folder})"
+    )
+    assert said in refused.said(), refused.output
+    cluster.play(local_inventory=str(tmp_path / "inventory.yaml"), local_state="absent").assert_well()
+    assert cluster.containers() == before
+    # Its network is there, too.
+    assert cluster.inside(MASTER, "ssh", "-o", "BatchMode=yes", "host2", "hostname").stdout == "host2\n"
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_what_is_taken_down_leaves_nothing_but_the_share_and_then_nothing(cluster: LocalCluster) -> None:

@@ -85,9 +85,10 @@ def test_everything_used_is_in_the_old_and_the_new_provider() -> None:
     assert not used & REMOVED
 
 
-def test_no_lock_file_state_or_password_gets_into_a_repository() -> None:
+def test_no_lock_file_state_key_or_password_gets_into_a_repository() -> None:
     ignored = (DEPLOY / ".gitignore").read_text().splitlines()
-    assert {"/.terraform*", "/*.tfstate*", "/auth_data.auto.tfvars"} <= set(ignored)
+    files = {"/.terraform*", "/*.tfstate*", "/*.tfplan", "/auth_data.auto.tfvars", "/clouds.yaml", "/secure.yaml"}
+    assert files | {"/.ronde/", "/local/", "/share/"} <= set(ignored)
     assert not list(DEPLOY.glob(".terraform.lock.hcl"))
 
 
@@ -301,6 +302,12 @@ REFUSED: list[tuple[str, Change, dict[str, Any], str]] = [
         "The flavour diskless has no disk: give horovod_worker_node.boot_volume_size",
     ),
     (
+        "a flavour without a disk for the master",
+        put("flavors", "diskless", Flavor(disk=0)),
+        {"horovod_master_node": {"flavor_name": "diskless"}, "horovod_worker_node": {"flavor_name": "small"}},
+        "The flavour diskless has no disk: give horovod_master_node.boot_volume_size",
+    ),
+    (
         "no such key pair",
         no_change,
         {"horovod_master_node": {"public_key": None, "key_pair": "bert"}},
@@ -317,6 +324,12 @@ REFUSED: list[tuple[str, Change, dict[str, Any], str]] = [
         no_change,
         {"horovod_master_node": {"public_key": "no-such-file.pub"}},
         "must be an OpenSSH public key (ssh-ed25519 AAAA…) or the name of a file that holds one",
+    ),
+    (
+        "no such archive",
+        no_change,
+        {"image": "~/image.tar"},
+        "There is no archive ~/image.tar here (image): write one with `docker save --output FILE IMAGE`",
     ),
     (
         "no such address",
@@ -449,6 +462,13 @@ def test_a_name_that_another_cluster_has_is_refused_before_anything_is_made(
     assert (cluster.folder / ".ronde").stat().st_mode & 0o777 == 0o700
 
 
+def test_a_cluster_of_that_name_in_another_project_is_not_in_the_way(cluster: Cluster, cloud: FakeCloud) -> None:
+    # An administrator sees it.
+    cloud.ports = {"m": Port("ronde-master", "ronde-cluster-ronde-another", project="another")}
+    identity_of(cluster)
+    cluster.run("plan", check=True)
+
+
 def test_a_second_apply_keeps_the_identity(cluster: Cluster) -> None:
     first = identity_of(cluster)
     assert identity_of(cluster) == first
@@ -471,6 +491,35 @@ def test_leftovers_are_looked_for_by_every_identity_that_the_folder_had(tmp_path
     assert leftovers.own_marks("ronde-cluster-ronde", [identity, server], file) == {"ronde-cluster-ronde-2"}
     file.write_text("1\n2\n")
     assert leftovers.own_marks("ronde-cluster-ronde", [], file) == {"ronde-cluster-ronde-1", "ronde-cluster-ronde-2"}
+
+
+def test_a_folder_that_was_moved_removes_its_own_files_with_the_cluster(cluster: Cluster) -> None:
+    cluster.run("apply", "-auto-approve", "-target=terraform_data.files", check=True)
+    before, cluster.folder = cluster.folder, cluster.folder.with_name("moved")
+    before.rename(cluster.folder)
+    # Where it was there is another now.
+    before.mkdir()
+    for folder in (before, cluster.folder):
+        (folder / "inventory.yaml").touch()
+    cluster.run("destroy", "-auto-approve", check=True)
+    assert (before / "inventory.yaml").exists()
+    assert not (cluster.folder / "inventory.yaml").exists()
+
+
+def test_what_the_cloud_no_longer_has_keeps_a_cluster_only_until_it_is_not_asked(
+    cluster: Cluster, cloud: FakeCloud
+) -> None:
+    cluster.write(horovod_master_node={"public_key": None, "key_pair": "anna"}, image="~/image.tar")
+    cluster.run("apply", "-auto-approve", "-target=terraform_data.files", check=True)
+    del cloud.key_pairs["anna"]
+    cloud.images.clear()
+    refused = cluster.run("destroy", "-auto-approve")
+    assert refused.status == 1
+    # The image and the archive, which are missing as well, are no reason: only the provider insists.
+    assert refused.text.count("Error: ") == 1, refused.text
+    assert "horovod_master_node.key_pair: see `openstack keypair list`" in refused.words
+    cluster.run("destroy", "-auto-approve", "-refresh=false", check=True)
+    assert leftovers.resources(json.loads(cluster.run("show", "-json", check=True).output)) == []
 
 
 class Things(SimpleNamespace):
@@ -520,6 +569,16 @@ def test_leftovers_are_this_folders_and_not_those_of_another_cluster_of_that_nam
     assert ours == ["server ours", "network ours", "key pair ronde-cluster-ronde-1", "volume ours"]
     old = found("ronde-cluster-ronde")
     assert old == ["server old", "network old", "key pair ronde-cluster-ronde", "volume old"]
+
+
+@pytest.mark.parametrize(
+    ("service", "expected"), [("volumev3", True), ("block-storage", True), ("block-store", True), ("compute", False)]
+)
+def test_volumes_are_looked_for_wherever_a_cloud_has_them(service: str, expected: bool) -> None:
+    cloud = FakeLibrary(volumes=[thing("share", metadata={"ronde_mark": "ronde-cluster-ronde-1"}, attachments=[])])
+    cloud.service_catalog = [{"type": service}]
+    found = [kind for kind, _, _ in leftovers.everything(cloud, {"ronde-cluster-ronde-1"})]
+    assert found == (["volume"] if expected else [])
 
 
 @pytest.mark.parametrize("owner", leftovers.INTERFACES)
@@ -614,6 +673,34 @@ def test_no_secret_is_planned_for_the_state(cluster: Cluster) -> None:
             assert not after.get(name), change["address"]
     # A pair that is given its public half never has a private one.
     assert KEY in text
+
+
+def test_ansible_runs_again_when_something_else_goes_into_the_image(cluster: Cluster) -> None:
+    image = cluster.folder / "image"
+    for name in ("deploy/images/cpu.Dockerfile", "deploy/images/files/sshd", "examples/digits.py", "dist/ronde-1.whl"):
+        (image / name).parent.mkdir(parents=True, exist_ok=True)
+        (image / name).write_text(name)
+
+    def trigger() -> str:
+        return str(cluster.planned()["terraform_data.configure[0]"]["triggers_replace"]["image"])
+
+    seen = [trigger()]
+    # No build reads this.
+    (image / "notes.txt").touch()
+    assert trigger() == seen[0]
+    for name in ("deploy/images/files/sshd", "dist/ronde-1.whl"):
+        (image / name).write_text("changed")
+        seen.append(trigger())
+    assert len(set(seen)) == 3
+
+
+@pytest.mark.parametrize("name", ["~/image.tar", "image.tar"])
+def test_the_archive_of_an_image_is_known_by_its_whole_path(cluster: Cluster, tmp_path: Path, name: str) -> None:
+    home = tmp_path if name.startswith("~") else cluster.folder
+    (home / "image.tar").touch()
+    cluster.write(image=name)
+    done = cluster.run("console", question="local.image", env={"HOME": str(tmp_path)}, check=True)
+    assert json.loads(done.output) == str(home / "image.tar")
 
 
 def test_machines_only_are_made_without_ansible(cluster: Cluster) -> None:
