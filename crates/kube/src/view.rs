@@ -12,7 +12,7 @@ use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
 use crate::Error;
-use crate::cluster::Ledger;
+use crate::cluster::{JobKey, Ledger};
 use crate::error::watching;
 
 /// How long to wait after a watch has failed.
@@ -156,10 +156,10 @@ impl View {
 
     /// Waits until all pods are known that were made before the newest of this job's, as a list of them would tell;
     /// false if the watch does not get that far within a moment.
-    pub(crate) async fn is_past(&self, job_uid: &str) -> bool {
+    pub(crate) async fn is_past(&self, job: &JobKey) -> bool {
         let mut changes = self.changes();
         let waiting = async {
-            while !self.ledger().is_past(job_uid) {
+            while !self.ledger().is_past(job) {
                 changes.next().await;
             }
         };

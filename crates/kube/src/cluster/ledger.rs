@@ -22,7 +22,7 @@ use k8s_openapi::jiff::{SignedDuration, Timestamp};
 use ronde_placement::{Gpus, Holder, Snapshot, SnapshotError};
 
 use super::nodes::NodeEntry;
-use super::pods::{Claim, OwnPod, PodEntry, Ticket};
+use super::pods::{Claim, JobKey, OwnPod, PodEntry, Ticket};
 
 /// After this time a claim that was not made use of counts no more. Managers give theirs up well before.
 pub(crate) const STALE: SignedDuration = SignedDuration::from_secs(120);
@@ -37,10 +37,10 @@ const LEVELS: [&str; 6] = [
     "nvidia.com/gpu.nvlink-domain",
 ];
 
-/// A set of pods: the uid of its job, and its number.
+/// A set of pods: its job, and its number.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(crate) struct GangKey {
-    pub(crate) job_uid: String,
+    pub(crate) job: JobKey,
     pub(crate) attempt: u32,
 }
 
@@ -74,7 +74,7 @@ pub struct Ledger {
     nodes: BTreeMap<String, NodeEntry>,
     pods: HashMap<(String, String), PodEntry>,
     /// Where the pods of each of our jobs are.
-    jobs: HashMap<String, BTreeSet<(String, String)>>,
+    jobs: HashMap<JobKey, BTreeSet<(String, String)>>,
     promises: BTreeMap<GangKey, Promise>,
     /// How often something has changed.
     changes: u64,
@@ -185,7 +185,7 @@ impl Ledger {
         self.forget(&key);
         self.changes += 1;
         if let Some(own) = &entry.own {
-            self.jobs.entry(own.job_uid.clone()).or_default().insert(key.clone());
+            self.jobs.entry(own.key()).or_default().insert(key.clone());
         }
         self.pods.insert(key, entry);
     }
@@ -207,10 +207,11 @@ impl Ledger {
         let Some(entry) = self.pods.remove(key) else { return };
         self.changes += 1;
         let Some(own) = entry.own else { return };
-        if let Some(pods) = self.jobs.get_mut(&own.job_uid) {
+        let job = own.key();
+        if let Some(pods) = self.jobs.get_mut(&job) {
             pods.remove(key);
             if pods.is_empty() {
-                self.jobs.remove(&own.job_uid);
+                self.jobs.remove(&job);
             }
         }
     }
@@ -248,9 +249,9 @@ impl Ledger {
     }
 
     /// Whether a job is about to claim GPUs, or has claimed some.
-    pub(crate) fn claims(&self, job_uid: &str) -> bool {
-        self.promises.keys().any(|key| key.job_uid == job_uid)
-            || self.pods_of(job_uid).iter().any(|pod| !pod.terminating && !pod.is_finished())
+    pub(crate) fn claims(&self, job: &JobKey) -> bool {
+        self.promises.keys().any(|key| key.job == *job)
+            || self.pods_of(job).iter().any(|pod| !pod.terminating && !pod.is_finished())
     }
 
     /// How often something has changed: where it is the same, everything is.
@@ -264,14 +265,17 @@ impl Ledger {
     }
 
     /// Whether all pods are known that were made before the newest of this job's.
-    pub(crate) fn is_past(&self, job_uid: &str) -> bool {
-        self.pods_of(job_uid).iter().all(|pod| pod.version <= self.watched)
+    pub(crate) fn is_past(&self, job: &JobKey) -> bool {
+        self.pods_of(job).iter().all(|pod| pod.version <= self.watched)
     }
 
     /// The pods of a job, all sets of them, by name.
-    pub(crate) fn pods_of(&self, job_uid: &str) -> Vec<&OwnPod> {
-        let keys = self.jobs.get(job_uid).into_iter().flatten();
-        keys.filter_map(|key| self.pods.get(key)?.own.as_deref()).collect()
+    pub(crate) fn pods_of(&self, job: &JobKey) -> Vec<&OwnPod> {
+        self.entries(job).filter_map(|entry| entry.own.as_deref()).collect()
+    }
+
+    fn entries(&self, job: &JobKey) -> impl Iterator<Item = &PodEntry> {
+        self.jobs.get(job).into_iter().flatten().filter_map(|key| self.pods.get(key))
     }
 
     /// All pods that were made here.
@@ -344,81 +348,28 @@ impl Ledger {
     /// What is held of each node.
     fn held(&self, now: Timestamp, claims: Claims<'_>) -> HashMap<&str, Held> {
         let mut held: HashMap<&str, Held> = HashMap::new();
-        let mut gangs: BTreeMap<GangKey, Vec<&PodEntry>> = BTreeMap::new();
-        for entry in self.pods.values() {
-            match &entry.own {
-                Some(own) => {
-                    let key = GangKey { job_uid: own.job_uid.clone(), attempt: own.attempt };
-                    gangs.entry(key).or_default().push(entry);
+        for entry in self.pods.values().filter(|entry| entry.own.is_none()) {
+            charge(&mut held, entry);
+        }
+        for job in self.jobs.keys() {
+            let mut gangs: BTreeMap<u32, Vec<&PodEntry>> = BTreeMap::new();
+            for entry in self.entries(job) {
+                let attempt = entry.own.as_ref().map_or(0, |own| own.attempt);
+                gangs.entry(attempt).or_default().push(entry);
+            }
+            for (attempt, pods) in gangs {
+                let is_asking = |own: &GangKey| own.job == *job && own.attempt == attempt;
+                if !matches!(claims, Claims::Before(_, own) | Claims::Others(own) if is_asking(own)) {
+                    charge_gang(&mut held, &pods, now, claims);
                 }
-                None => charge(&mut held, entry),
             }
         }
-        for (key, pods) in &gangs {
-            self.charge_gang(&mut held, key, pods, now, claims);
-        }
         if matches!(claims, Claims::All) {
-            let open = self.promises.iter().filter(|(key, _)| !gangs.contains_key(key));
+            let exists = |set: &GangKey| self.pods_of(&set.job).iter().any(|own| own.attempt == set.attempt);
+            let open = self.promises.iter().filter(|(set, _)| !exists(set));
             open.for_each(|(_, promise)| charge_promise(&mut held, promise, now));
         }
         held
-    }
-
-    /// Charges one set of our pods: those that are let at the scheduler one by one, those still gated as a whole.
-    fn charge_gang<'a>(
-        &'a self,
-        held: &mut HashMap<&'a str, Held>,
-        key: &GangKey,
-        pods: &[&'a PodEntry],
-        now: Timestamp,
-        claims: Claims<'_>,
-    ) {
-        if matches!(claims, Claims::Before(_, own) | Claims::Others(own) if own == key) {
-            return;
-        }
-        let is_claim = |own: &OwnPod| own.gated && !own.bound;
-        let mut covered: BTreeMap<&str, u32> = BTreeMap::new();
-        for entry in pods {
-            let Some(own) = entry.own.as_deref().filter(|own| !is_claim(own)) else { continue };
-            *covered.entry(own.pinned.as_str()).or_default() += own.gpus;
-            charge(held, entry);
-        }
-        // A claim that is being deleted is given up.
-        let gated = || {
-            pods.iter()
-                .filter_map(|entry| entry.own.as_deref().map(|own| (*entry, own)))
-                .filter(|(_, own)| is_claim(own) && !own.terminating)
-        };
-        let own = || pods.iter().filter_map(|entry| entry.own.as_deref());
-        let Some(ticket) = own().map(OwnPod::ticket).min() else { return };
-        let is_safe = own().any(|own| !own.gated && !own.terminating && !own.is_finished());
-        let counts = match claims {
-            _ if is_safe => true,
-            Claims::Before(mine, _) if ticket >= *mine => false,
-            _ => now.duration_since(ticket.created) < STALE,
-        };
-        let Some((first, claim)) = gated().find_map(|(entry, own)| Some((entry, own.claim.as_ref()?))) else {
-            return;
-        };
-        if !counts {
-            return;
-        }
-        // The pods that exist say what they take besides GPUs.
-        for (entry, _) in gated() {
-            if let Some(node) = &entry.node {
-                let held = held.entry(node).or_default();
-                held.cpu_milli += entry.holds.get("cpu").copied().unwrap_or(0);
-                held.memory += entry.holds.get("memory").copied().unwrap_or(0).div_ceil(1000);
-                held.pods += 1;
-            }
-        }
-        for (node, gpus) in &claim.nodes {
-            let open = gpus.saturating_sub(covered.get(node.as_str()).copied().unwrap_or(0));
-            if open > 0 {
-                let held = held.entry(node).or_default();
-                held.take(&claim.resource, open, &first.called, first.since);
-            }
-        }
     }
 }
 
@@ -449,6 +400,58 @@ impl Held {
                 gpus: count,
                 since,
             }),
+        }
+    }
+}
+
+/// Charges one set of our pods: those that are let at the scheduler one by one, those still gated as a whole.
+fn charge_gang<'a>(
+    held: &mut HashMap<&'a str, Held>,
+    pods: &[&'a PodEntry],
+    now: Timestamp,
+    claims: Claims<'_>,
+) {
+    let is_claim = |own: &OwnPod| own.gated && !own.bound;
+    let mut covered: BTreeMap<&str, u32> = BTreeMap::new();
+    for entry in pods {
+        let Some(own) = entry.own.as_deref().filter(|own| !is_claim(own)) else { continue };
+        *covered.entry(own.pinned.as_str()).or_default() += own.gpus;
+        charge(held, entry);
+    }
+    // A claim that is being deleted is given up.
+    let gated = || {
+        pods.iter()
+            .filter_map(|entry| entry.own.as_deref().map(|own| (*entry, own)))
+            .filter(|(_, own)| is_claim(own) && !own.terminating)
+    };
+    let own = || pods.iter().filter_map(|entry| entry.own.as_deref());
+    let Some(ticket) = own().map(OwnPod::ticket).min() else { return };
+    let is_safe = own().any(|own| !own.gated && !own.terminating && !own.is_finished());
+    let counts = match claims {
+        _ if is_safe => true,
+        Claims::Before(mine, _) if ticket >= *mine => false,
+        _ => now.duration_since(ticket.created) < STALE,
+    };
+    let Some((first, claim)) = gated().find_map(|(entry, own)| Some((entry, own.claim.as_ref()?))) else {
+        return;
+    };
+    if !counts {
+        return;
+    }
+    // The pods that exist say what they take besides GPUs.
+    for (entry, _) in gated() {
+        if let Some(node) = &entry.node {
+            let held = held.entry(node).or_default();
+            held.cpu_milli += entry.holds.get("cpu").copied().unwrap_or(0);
+            held.memory += entry.holds.get("memory").copied().unwrap_or(0).div_ceil(1000);
+            held.pods += 1;
+        }
+    }
+    for (node, gpus) in &claim.nodes {
+        let open = gpus.saturating_sub(covered.get(node.as_str()).copied().unwrap_or(0));
+        if open > 0 {
+            let held = held.entry(node).or_default();
+            held.take(&claim.resource, open, &first.called, first.since);
         }
     }
 }

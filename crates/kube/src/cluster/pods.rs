@@ -1,6 +1,7 @@
 //! One pod: what it holds of which node, and, if it is one of ours, how it is doing.
 
 use std::collections::BTreeMap;
+use std::fmt;
 
 use k8s_openapi::api::core::v1::{ContainerStatus, Pod, PodSpec};
 use k8s_openapi::jiff::Timestamp;
@@ -10,14 +11,32 @@ use super::nodes::is_device;
 use super::requests::{self, Amounts};
 use crate::job::names;
 
-/// The order of claims: by when their first pod was created, and within a second by the uid of their job.
+/// Which job a pod is of: what its labels say, and where it is.
+///
+/// Uids are no secret, and whoever may make pods anywhere may label them as they like. So a pod is a job's only in the
+/// job's own namespace; anywhere else it is a claim like any other. Jobs that are run from inside one pod have that
+/// pod's uid, and are told apart by their names.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub(crate) struct JobKey {
+    pub(crate) uid: String,
+    pub(crate) namespace: String,
+    pub(crate) name: String,
+}
+
+impl fmt::Display for JobKey {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(out, "{}/{}/{}", self.uid, self.namespace, self.name)
+    }
+}
+
+/// The order of claims: by when their first pod was created, and within a second by their job, of which the uid counts first.
 ///
 /// It is the same for everybody and never changes. It says only who of two that see each other gives way: that nobody goes
 /// on who does not see the other is not left to clocks (`course/claim.rs`).
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Ticket {
     pub(crate) created: Timestamp,
-    pub(crate) job_uid: String,
+    pub(crate) job: JobKey,
 }
 
 /// What a whole set of pods claims; every pod of it says it.
@@ -195,7 +214,12 @@ impl OwnPod {
 
     /// The order in which a claim made of this pod alone would come.
     pub(crate) fn ticket(&self) -> Ticket {
-        Ticket { created: self.created, job_uid: self.job_uid.clone() }
+        Ticket { created: self.created, job: self.key() }
+    }
+
+    /// Which job it is of.
+    pub(crate) fn key(&self) -> JobKey {
+        JobKey { uid: self.job_uid.clone(), namespace: self.namespace.clone(), name: self.job.clone() }
     }
 
     /// Whether it has ended, well or not.

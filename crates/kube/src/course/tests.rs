@@ -230,6 +230,24 @@ fn who_gets_no_place_in_time_releases_everything_and_leaves_the_node_out() {
 }
 
 #[test]
+fn a_pod_in_anybody_elses_namespace_steers_no_job() {
+    let mut case = Case::with(Set::Running);
+    let mut fake = case.pods[0].clone();
+    fake["metadata"]["namespace"] = json!("evil");
+    fake["metadata"]["labels"]["ronde.dev/attempt"] = json!("99");
+    case.pods.push(fake);
+    expect(&case, &[], Phase::Running, "Running");
+    case.pods[2]["metadata"]["labels"]["ronde.dev/attempt"] = json!("0");
+    case.pods[2]["status"] = ended(0, "Completed", 20);
+    expect(&case, &[], Phase::Running, "Running");
+    // The same for a job of another name that is run from inside the same pod.
+    case.pods[2]["metadata"]["namespace"] = json!("default");
+    case.pods[2]["metadata"]["name"] = json!("other-chief");
+    case.pods[2]["metadata"]["labels"]["ronde.dev/job"] = json!("other");
+    expect(&case, &[], Phase::Running, "Running");
+}
+
+#[test]
 fn of_two_plans_for_one_set_the_older_is_completed_and_the_other_deleted() {
     let mut case = Case::with(Set::Gated);
     let theirs = r#"{"resource":"nvidia.com/gpu","nodes":{"node-1":3,"node-2":3}}"#;

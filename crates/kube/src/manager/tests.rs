@@ -77,6 +77,17 @@ async fn a_pod_of_somebody_elses_that_has_the_name_is_told_left_alone_and_gone_a
 }
 
 #[tokio::test]
+async fn a_pod_that_has_the_jobs_uid_and_not_its_name_is_not_the_jobs() {
+    let mut scene = Scene::new();
+    let mut pod = somebodys("mnist-chief");
+    pod["metadata"]["labels"] = json!({"ronde.dev/job": "other", "ronde.dev/job-uid": scene.job.root.uid});
+    scene.fake.put(&format!("{PODS}/mnist-chief"), pod);
+    let turned = scene.turn().await;
+    assert_eq!((turned.status.phase, turned.status.reason.as_str()), (Phase::Pending, "NameTaken"));
+    assert!(turned.status.message.contains("that of another job other"), "{}", turned.status.message);
+}
+
+#[tokio::test]
 async fn a_service_or_a_map_of_somebody_elses_keeps_the_job_waiting_without_gpus() {
     for (place, kind, name) in [(SERVICES, "service", "mnist"), (MAPS, "configmap", "mnist-plan")] {
         let mut scene = Scene::new();
@@ -129,6 +140,14 @@ async fn not_to_be_allowed_to_delete_costs_no_success_and_few_requests() {
     scene.later();
     scene.turn().await;
     assert_eq!((scene.status.phase, scene.fake.names("pods").len()), (Phase::Succeeded, 0));
+}
+
+#[tokio::test]
+async fn what_is_left_of_somebody_who_uses_its_uid_holds_no_job_up() {
+    let mut scene = Scene::new();
+    scene.hands.rest_for(&scene.job.root.uid, Duration::from_secs(30));
+    scene.turn().await;
+    assert_eq!(scene.status.phase, Phase::Placing);
 }
 
 #[tokio::test]
