@@ -80,7 +80,7 @@ pub(crate) async fn turn(
             }
             {
                 let mut ledger = view.ledger();
-                outcome.pods.iter().for_each(|pod| ledger.note_pod(pod));
+                outcome.pods.iter().for_each(|pod| ledger.note_answer(pod));
             }
             match outcome.error {
                 // Written down afterwards, so that it is done again if we are killed in between.

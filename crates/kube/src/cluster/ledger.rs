@@ -13,6 +13,12 @@
 //!
 //! What is known comes from a watch, from lists and from the answers to our own requests, and none of them waits for the
 //! others. So nothing replaces what is newer, and a pod that is known to be gone does not come back.
+//!
+//! A watch that was lost begins again with a list of all pods. It is read page by page, all of them of the moment at which
+//! the first one was made, and whatever it does not have is gone; except what answers have told of since it was asked for,
+//! which may be newer. The watch goes on where the list was made. So it will tell of each pod that is newer, and of its
+//! deletion, however soon that comes. And where it is past the version of such a pod and has not told of it, the pod had
+//! come and gone before the list was made: nobody will tell of that, so it is forgotten then.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet, VecDeque};
 use std::sync::Arc;
@@ -80,6 +86,9 @@ pub struct Ledger {
     changes: u64,
     /// The newest version of a pod that the watch has brought; it brings them in order.
     watched: u64,
+    /// Pods that answers have told of since the watch last began with a list, and that it has not told of itself: where
+    /// they are, and their versions.
+    ahead: HashMap<(String, String), u64>,
     gone: Gone,
 }
 
@@ -166,8 +175,30 @@ impl Ledger {
     pub fn note_pod(&mut self, pod: &Pod) {
         let key = key(pod);
         match PodEntry::read(pod) {
-            Some(entry) => self.note(key, entry),
+            Some(entry) => {
+                let told = entry.own.as_ref().map_or(u64::MAX, |own| own.version);
+                if self.ahead.get(&key).is_some_and(|answered| *answered <= told) {
+                    self.ahead.remove(&key);
+                }
+                self.note(key, entry);
+            }
             None => self.forget(&key),
+        }
+    }
+
+    /// The answer to a request of our own tells of a pod, perhaps before the watch does.
+    pub(crate) fn note_answer(&mut self, pod: &Pod) {
+        if let Some(entry) = PodEntry::read(pod) {
+            self.note_ahead(key(pod), entry);
+        }
+    }
+
+    fn note_ahead(&mut self, key: (String, String), entry: PodEntry) {
+        self.note(key.clone(), entry);
+        // If it was passed over, what is known counts.
+        let known = self.pods.get(&key).and_then(|known| known.own.as_ref());
+        if let Some(version) = known.map(|own| own.version).filter(|version| *version > self.watched) {
+            self.ahead.insert(key, version);
         }
     }
 
@@ -204,6 +235,7 @@ impl Ledger {
     }
 
     fn forget(&mut self, key: &(String, String)) {
+        self.ahead.remove(key);
         let Some(entry) = self.pods.remove(key) else { return };
         self.changes += 1;
         let Some(own) = entry.own else { return };
@@ -222,9 +254,16 @@ impl Ledger {
         self.changes += 1;
     }
 
-    /// Keeps only these pods.
+    /// The watch begins with a list of all pods. Whatever was answered before is older than that.
+    pub(crate) fn will_list(&mut self) {
+        self.ahead.clear();
+    }
+
+    /// Keeps only these pods, which were listed, and those that may be newer.
     pub(crate) fn keep_pods(&mut self, here: impl Fn(&(String, String)) -> bool) {
-        let gone: Vec<(String, String)> = self.pods.keys().filter(|key| !here(key)).cloned().collect();
+        self.ahead.retain(|key, _| !here(key));
+        let is_gone = |key: &&(String, String)| !here(key) && !self.ahead.contains_key(*key);
+        let gone: Vec<(String, String)> = self.pods.keys().filter(is_gone).cloned().collect();
         gone.iter().for_each(|key| self.forget(key));
     }
 
@@ -234,7 +273,7 @@ impl Ledger {
         let keys: Vec<_> =
             self.pods.iter().filter(|(_, entry)| old(entry)).map(|(key, _)| key.clone()).collect();
         keys.iter().for_each(|key| self.forget(key));
-        list.pods.into_iter().for_each(|(key, entry)| self.note(key, entry));
+        list.pods.into_iter().for_each(|(key, entry)| self.note_ahead(key, entry));
     }
 
     /// Counts a set as if its pods were there, until they are or it is given up.
@@ -262,6 +301,9 @@ impl Ledger {
     /// The watch has brought all changes of pods up to this version.
     pub(crate) fn has_watched(&mut self, version: u64) {
         self.watched = self.watched.max(version);
+        let passed = self.ahead.iter().filter(|(_, answered)| **answered <= version);
+        let gone: Vec<(String, String)> = passed.map(|(key, _)| key.clone()).collect();
+        gone.iter().for_each(|key| self.forget(key));
     }
 
     /// Whether all pods are known that were made before the newest of this job's.

@@ -40,6 +40,7 @@ impl Scene {
     /// As if the time until the next try had passed, and the watch had told what is gone.
     fn later(&mut self) {
         let here = self.fake.names("pods");
+        self.view.ledger().will_list();
         self.view.ledger().keep_pods(|(_, name)| here.contains(name));
         self.status.not_before = None;
         self.hands = Hands::new(self.fake.client(), Clock::default(), examples::surroundings());
