@@ -122,6 +122,8 @@ pub(crate) struct Ended {
     pub(crate) disrupted: bool,
     /// Ended by its manager, when the job was given up.
     pub(crate) given_up: bool,
+    /// Turned away by its node: nothing of it ever started.
+    pub(crate) refused: bool,
 }
 
 impl PodEntry {
@@ -222,6 +224,11 @@ impl OwnPod {
         JobKey { uid: self.job_uid.clone(), namespace: self.namespace.clone(), name: self.job.clone() }
     }
 
+    /// Whether its node has turned it away.
+    pub(crate) fn is_refused(&self) -> bool {
+        self.ended.as_ref().is_some_and(|ended| ended.refused)
+    }
+
     /// Whether it has ended, well or not.
     pub(crate) fn is_finished(&self) -> bool {
         matches!(self.phase, PodPhase::Succeeded | PodPhase::Failed)
@@ -308,6 +315,7 @@ fn ended(pod: &Pod, train: Option<&ContainerStatus>) -> Option<Ended> {
         at: terminated.and_then(|ended| ended.finished_at.as_ref()).map(|time| time.0),
         exit_code: terminated.map(|ended| ended.exit_code),
         given_up,
+        refused: phase(pod) == PodPhase::Failed && !statuses(pod).any(has_started) && is_refusal(&reason),
         disrupted: disruption(pod).is_some()
             || matches!(
                 reason.as_str(),
@@ -322,4 +330,21 @@ fn ended(pod: &Pod, train: Option<&ContainerStatus>) -> Option<Ended> {
         reason,
         message: message.unwrap_or_default(),
     })
+}
+
+/// Whether a container runs or has run.
+fn has_started(container: &ContainerStatus) -> bool {
+    let state = container.state.as_ref();
+    state.is_some_and(|state| state.running.is_some() || state.terminated.is_some())
+}
+
+/// Whether a kubelet turns a pod away for such a reason: the node does not have what the scheduler thought it has, since
+/// somebody went past the scheduler, or one of its devices is broken.
+fn is_refusal(reason: &str) -> bool {
+    // `OutOfcpu`, `OutOfmemory`, `OutOfpods`, `OutOfnvidia.com/gpu`.
+    reason.starts_with("OutOf")
+        || matches!(
+            reason,
+            "UnexpectedAdmissionError" | "TopologyAffinityError" | "NodeAffinity" | "NodeShutdown"
+        )
 }

@@ -230,6 +230,63 @@ fn who_gets_no_place_in_time_releases_everything_and_leaves_the_node_out() {
 }
 
 #[test]
+fn who_is_turned_away_by_a_kubelet_has_not_failed_and_goes_elsewhere() {
+    let refused =
+        |reason: &str| json!({"phase": "Failed", "reason": reason, "message": "Pod was rejected: no"});
+    for reason in [
+        "OutOfnvidia.com/gpu",
+        "OutOfcpu",
+        "OutOfmemory",
+        "UnexpectedAdmissionError",
+        "NodeAffinity",
+        "TopologyAffinityError",
+    ] {
+        // The chief or a worker, also if the other has started: without all there is no training.
+        for (pod, node) in [(0, "node-3"), (1, "node-1")] {
+            for set in [Set::Bound, Set::Running] {
+                let mut case = Case::with(set);
+                case.status.phase = Phase::Scheduled;
+                case.pods[pod]["status"] = refused(reason);
+                let decision = expect(&case, &[BOTH_DELETED[1 - pod]], Phase::Pending, "NotPlaced");
+                assert_eq!(decision.status.avoid[0].node, node);
+                assert_eq!((decision.status.failures, decision.status.attempt), (0, 1));
+                assert!(decision.status.message.contains(reason), "{}", decision.status.message);
+                // The other takes a while to go. Until then somebody who knows nothing decides the same.
+                case.pods[1 - pod]["metadata"]["deletionTimestamp"] = json!(at(5));
+                case.status = JobStatus::default();
+                expect(&case, &[], Phase::Pending, "NotPlaced");
+                case.pods.remove(1 - pod);
+                case.status = decision.status;
+                assert_eq!(words(&case.decide()), [BOTH_DELETED[pod]]);
+            }
+        }
+    }
+    // It is not counted as a failure later, should nobody have deleted it.
+    let mut case = Case::with(Set::Running);
+    case.job.spec.retries = 1;
+    let mut earlier = case.pods[0].clone();
+    earlier["status"] = refused("OutOfcpu");
+    for pod in &mut case.pods {
+        pod["metadata"]["labels"]["ronde.dev/attempt"] = json!("1");
+    }
+    earlier["metadata"]["name"] = json!("mnist-chief-earlier");
+    case.pods[0]["status"] = ended(7, "Error", 20);
+    case.pods.push(earlier);
+    case.status = JobStatus::default();
+    assert_eq!(case.decide().status.failures, 1);
+    assert!(words(&case.decide()).contains(&"delete mnist-chief-earlier".to_owned()));
+    // After the training has started it is as if the pod had been taken away.
+    let mut case = Case::with(Set::Running);
+    case.pods[1]["status"] = refused("UnexpectedAdmissionError");
+    case.now = at(60);
+    assert_eq!(case.decide().status.phase, Phase::Running, "the chief knows best");
+    case.pods[0]["status"] = ended(1, "Error", 30);
+    let decision = case.decide();
+    assert_eq!((decision.status.phase, decision.status.failures), (Phase::Failed, 1));
+    assert!(decision.status.message.contains("was taken off node-1"), "{}", decision.status.message);
+}
+
+#[test]
 fn a_pod_in_anybody_elses_namespace_steers_no_job() {
     let mut case = Case::with(Set::Running);
     let mut fake = case.pods[0].clone();

@@ -1,4 +1,5 @@
-//! From a safe claim to running pods: whoever cannot be placed or cannot start releases the whole set.
+//! From a safe claim to running pods: whoever cannot be placed or cannot start releases the whole set. So does one that its
+//! node turns away, since somebody who did not ask the scheduler has its GPUs: nothing of the job has failed.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
@@ -123,8 +124,8 @@ fn with_shares(mut status: JobStatus, gang: &Gang) -> JobStatus {
 }
 
 /// Gives everything back and plans anew without the node that did not take a pod.
-fn elsewhere(seen: &Observed<'_>, current: &Current<'_>, pod: &OwnPod) -> Decision {
-    let why = pod.unschedulable.as_deref().unwrap_or("the scheduler did not answer");
+pub(super) fn elsewhere(seen: &Observed<'_>, current: &Current<'_>, pod: &OwnPod) -> Decision {
+    let why = not_taken(pod).unwrap_or_else(|| "the scheduler did not answer".to_owned());
     let said = format!("{} did not get its place on {}: {why}", pod.name, pod.pinned);
     let mut decision = ending::release(seen, current, Said::new("NotPlaced", said));
     ending::avoid(&mut decision.status, &pod.pinned, until(seen.now), "it did not take a pod");
@@ -133,6 +134,16 @@ fn elsewhere(seen: &Observed<'_>, current: &Current<'_>, pod: &OwnPod) -> Decisi
     decision.status.not_before = seen.now.checked_add(wait).ok().map(Time);
     decision.wake = Some(wait);
     decision
+}
+
+/// Why the scheduler or the node did not take a pod, in their words.
+fn not_taken(pod: &OwnPod) -> Option<String> {
+    let refusal = pod.ended.as_ref().filter(|ended| ended.refused);
+    let refusal = refusal.map(|ended| match ended.message.is_empty() {
+        true => ended.reason.clone(),
+        false => format!("{} ({})", ended.message, ended.reason),
+    });
+    refusal.or_else(|| pod.unschedulable.clone())
 }
 
 fn until(now: Timestamp) -> Timestamp {
