@@ -40,6 +40,11 @@ pub enum Reason {
         /// The label's value that is asked for.
         value: String,
     },
+    /// It fits none of the request's terms of affinity.
+    Unfit {
+        /// All of them, in a few words.
+        wanted: String,
+    },
     /// Its GPUs are others than asked for.
     OtherProduct {
         /// What they are, if the node says so.
@@ -153,6 +158,7 @@ impl Reason {
             Reason::Cordoned => "cordoned",
             Reason::Tainted { .. } => "tainted",
             Reason::Unselected { .. } => "not selected",
+            Reason::Unfit { .. } => "that do not fit the node affinity",
             Reason::OtherProduct { .. } => "with other GPUs",
             Reason::Nowhere { .. } => "without a topology label",
             Reason::Full { .. } => "full",
@@ -183,6 +189,7 @@ impl fmt::Display for Reason {
                 write!(f, "is tainted {key}{equals}{value}:{}", word(*effect))
             }
             Reason::Unselected { key, value } => write!(f, "is not labelled {key}={value}"),
+            Reason::Unfit { wanted } => write!(f, "does not fit the node affinity {wanted}"),
             Reason::OtherProduct { product: Some(product), wanted } => {
                 write!(f, "has {product}, not {wanted}")
             }

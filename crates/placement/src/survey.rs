@@ -1,5 +1,6 @@
 //! The first look at every node: how many GPUs could this job have of it, and if fewer than are free, why.
 
+use crate::affinity;
 use crate::plan::Verdict;
 use crate::reason::{Holding, Reason};
 use crate::request::Request;
@@ -61,6 +62,9 @@ fn not_meant(node: &Node, gpus: &Gpus, request: &Request, required: Option<&str>
         request.node_selector.iter().find(|(key, value)| node.labels.get(*key) != Some(value))
     {
         return Some(Reason::Unselected { key: key.clone(), value: value.clone() });
+    }
+    if !request.affinity.is_empty() && !request.affinity.iter().any(|term| term.fits(node)) {
+        return Some(Reason::Unfit { wanted: affinity::words(&request.affinity) });
     }
     if let Some(wanted) = &request.product {
         let product = node.product.as_ref();

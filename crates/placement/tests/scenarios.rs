@@ -8,8 +8,8 @@ use std::sync::Arc;
 use clusters::{flat, holder, nodes};
 use ronde_placement::Policy::{Balance, InOrder, Pack, Spread};
 use ronde_placement::{
-    Cause, DEFAULT_RESOURCE, Effect, Node, Policy, Refusal, Request, Snapshot, Taint, Toleration, Topology,
-    plan,
+    Cause, DEFAULT_RESOURCE, Effect, Node, Policy, Refusal, Request, Requirement, Snapshot, Subject, Taint,
+    Term, Test, Toleration, Topology, plan,
 };
 
 const BLOCK: &str = "example.com/block";
@@ -262,6 +262,50 @@ fn nodes_that_cannot_be_used_are_not_and_say_why() {
         assert_eq!(summary(&snapshot, request), "1 on node-2", "{expected}");
         assert_eq!(reason(&snapshot, request, "node-1"), expected);
     }
+}
+
+#[test]
+fn a_node_must_fit_one_term_of_the_affinity_and_all_that_it_says() {
+    let label = |key: &str, is| Requirement { of: Subject::Label(key.to_owned()), is };
+    let name = |is| Requirement { of: Subject::Name, is };
+    let words = |words: &[&str]| words.iter().map(|word| (*word).to_owned()).collect::<Vec<_>>();
+    // node-1 is in zone a and has 8 cores; node-2 in zone b, with so many that nobody can count them; node-3 says nothing.
+    let table: Vec<(Vec<Requirement>, &[&str])> = vec![
+        (vec![label("zone", Test::In(words(&["a", "c"])))], &["node-1"]),
+        (vec![label("zone", Test::In(vec![]))], &[]),
+        (vec![label("zone", Test::NotIn(words(&["a"])))], &["node-2", "node-3"]),
+        (vec![label("zone", Test::Exists)], &["node-1", "node-2"]),
+        (vec![label("zone", Test::DoesNotExist)], &["node-3"]),
+        (vec![label("cores", Test::Above(7))], &["node-1"]),
+        (vec![label("cores", Test::Above(8))], &[]),
+        (vec![label("cores", Test::Below(9))], &["node-1"]),
+        (vec![label("zone", Test::Exists), label("cores", Test::Above(7))], &["node-1"]),
+        (vec![name(Test::In(words(&["node-2"])))], &["node-2"]),
+        (vec![name(Test::NotIn(words(&["node-2"]))), label("zone", Test::Exists)], &["node-1"]),
+        (vec![], &["node-1", "node-2", "node-3"]),
+    ];
+    let labels = [&[("zone", "a"), ("cores", "8")][..], &[("zone", "b"), ("cores", "many")], &[]];
+    let mut cluster = nodes(&[1, 1, 1]);
+    for (node, labels) in cluster.iter_mut().zip(labels) {
+        *node = labels.iter().fold(node.clone(), |node, (key, value)| node.with_label(key, value));
+    }
+    let snapshot = flat(cluster);
+    for (requirements, expected) in table {
+        let request = Request { affinity: vec![Term(requirements)], ..Request::between(1, 3) };
+        let verdicts = plan(&snapshot, &request).map_or_else(|refusal| refusal.nodes, |plan| plan.nodes);
+        let fit: Vec<_> =
+            verdicts.iter().filter(|node| node.usable > 0).map(|node| node.node.as_str()).collect();
+        assert_eq!(fit, expected, "{:?}", request.affinity);
+    }
+    let either = vec![
+        Term(vec![label("zone", Test::In(words(&["a", "c"]))), label("slow", Test::DoesNotExist)]),
+        Term(vec![label("cores", Test::Above(64))]),
+    ];
+    let request = Request { affinity: either, ..Request::new(9) };
+    let said = "does not fit the node affinity zone in (a, c), !slow or cores > 64";
+    assert_eq!(reason(&snapshot, &request, "node-3"), said);
+    // That is not going to change.
+    assert!(matches!(refusal(&snapshot, &request).cause, Cause::Never { all: 8, .. }));
 }
 
 #[test]

@@ -165,6 +165,20 @@ fn a_job_waits_with_the_reason_for_gpus_for_its_turn_and_for_its_time() {
 }
 
 #[test]
+fn a_node_that_the_templates_affinity_rules_out_is_not_planned_with() {
+    let mut case = Case::nothing();
+    case.job.spec = examples::spec(2);
+    let zone = json!({"matchExpressions": [{"key": "zone", "operator": "In", "values": ["b"]}]});
+    let required = json!({"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [zone]}});
+    case.job.spec.template = Some(json!({"spec": {"affinity": {"nodeAffinity": required}}}));
+    let decision = expect(&case, &[], Phase::Pending, "NeverEnough");
+    let message = &decision.status.message;
+    assert!(message.contains("node-1 does not fit the node affinity zone in (b)"), "{message}");
+    case.nodes[1].metadata.labels = Some([("zone".to_owned(), "b".to_owned())].into());
+    assert_eq!(case.decide().status.nodes, "node-2: 2");
+}
+
+#[test]
 fn a_set_is_completed_listed_and_let_go() {
     let mut case = Case::with(Set::Gated);
     let chief = case.pods.remove(0);

@@ -54,7 +54,7 @@ fn lend_name(template: &mut Value) {
 }
 
 /// Where the terms are of which a node must meet one.
-const TERMS: &str =
+pub(super) const TERMS: &str =
     "/spec/affinity/nodeAffinity/requiredDuringSchedulingIgnoredDuringExecution/nodeSelectorTerms";
 
 /// Pins a pod to its node. Terms are alternatives, so each of the template's gets the pin, and none stands beside it.
