@@ -11,7 +11,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
 
 use super::status::{Said, told};
-use super::{Action, Current, Decision, Observed, pause, watching};
+use super::{Action, Current, Decision, Observed, elsewhere, pause};
 use crate::cluster::{OwnPod, PodPhase};
 use crate::job::{Avoided, JobStatus, Phase, RootKind, names};
 
@@ -68,7 +68,7 @@ pub(super) fn has_ended_well(current: &Current<'_>) -> bool {
 /// Whether the current set has come to an end, and what then.
 pub(super) fn ended(seen: &Observed<'_>, current: &Current<'_>) -> Option<Decision> {
     if let Some(refused) = refused(seen, current) {
-        return Some(watching::elsewhere(seen, current, refused));
+        return Some(elsewhere::not_taken(seen, current, refused));
     }
     let chief = current.chief();
     if let Some(chief) = chief {

@@ -8,10 +8,12 @@
 //!    ▲                    │ another set came first              │ no place in time        │ failed, with retries left
 //!    └────────────────────┴──────────── all pods deleted ───────┴──────────────────────────┘
 //! ```
-//! `claim.rs` goes from waiting to a safe claim, `watching.rs` from there to running pods, `ending.rs` says what an end
-//! means and what is left to do then, `setback.rs` what follows if the API server does not take an action.
+//! `claim.rs` goes from waiting to a safe claim, `watching.rs` from there to running pods, `elsewhere.rs` back if a node does
+//! not take one, `ending.rs` says what an end means and what is left to do then, `setback.rs` what follows if the API server
+//! does not take an action.
 
 mod claim;
+mod elsewhere;
 mod ending;
 mod setback;
 #[cfg(test)]
@@ -175,8 +177,13 @@ fn next(seen: &Observed<'_>, current: &Current<'_>) -> Decision {
 /// How long to wait before beginning anew: `first` seconds, twice as long each time after that, up to `longest`; not the
 /// same for two jobs, so that those who were in each other's way are not again.
 pub(crate) fn pause(seen: &Observed<'_>, first: f64, longest: f64) -> SignedDuration {
-    let wait = (first * f64::from(1u32 << seen.status.yields.min(16))).min(longest);
+    let wait = doubled(first, seen.status.yields, longest);
     SignedDuration::from_secs_f64(wait * (0.5 + spread(&seen.job.key(), seen.status.yields)))
+}
+
+/// A time that is doubled so often, up to `longest`.
+fn doubled(first: f64, times: u32, longest: f64) -> f64 {
+    (first * f64::from(1u32 << times.min(16))).min(longest)
 }
 
 /// Deletes these pods, except those that are being deleted.

@@ -31,10 +31,15 @@ enum Set {
 
 /// The chief on node-3 with 1 GPU and the worker on node-1 with 5.
 fn pods(job: &Job, set: Set) -> Vec<Value> {
-    let gang = Gang::new(&job.name, 0, &[("node-1".to_owned(), 5), ("node-3".to_owned(), 1)].into());
+    let claim = [("node-1".to_owned(), 5), ("node-3".to_owned(), 1)];
+    made(job, &Gang::new(&job.name, 0, &claim.into()), set)
+}
+
+/// The pods of a set.
+fn made(job: &Job, gang: &Gang, set: Set) -> Vec<Value> {
     let mut pods: Vec<Value> = Vec::new();
     for member in &gang.members {
-        let mut made = json!(pod(job, &gang, member, &examples::surroundings()).expect("a pod"));
+        let mut made = json!(pod(job, gang, member, &examples::surroundings()).expect("a pod"));
         made["metadata"]["uid"] = json!(format!("uid-{}", member.pod));
         made["metadata"]["creationTimestamp"] = json!(CREATED);
         made["metadata"]["resourceVersion"] = json!("7");
@@ -229,7 +234,7 @@ fn a_claim_is_given_up_if_another_came_first_or_if_it_is_old() {
 fn who_gets_no_place_in_time_releases_everything_and_leaves_the_node_out() {
     let mut case = Case::with(Set::Placed);
     case.pods[0]["spec"]["nodeName"] = json!("node-3");
-    case.pods[1]["status"]["conditions"] = json!([{"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": "Insufficient nvidia.com/gpu"}]);
+    case.pods[1]["status"]["conditions"] = unschedulable();
     expect(&case, &[], Phase::Placing, "Placing");
     case.now = at(12);
     let decision = expect(&case, &BOTH_DELETED, Phase::Pending, "NotPlaced");
@@ -298,6 +303,64 @@ fn who_is_turned_away_by_a_kubelet_has_not_failed_and_goes_elsewhere() {
     let decision = case.decide();
     assert_eq!((decision.status.phase, decision.status.failures), (Phase::Failed, 1));
     assert!(decision.status.message.contains("was taken off node-1"), "{}", decision.status.message);
+}
+
+/// What the scheduler says of a pod that it cannot place.
+fn unschedulable() -> Value {
+    json!([{"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": "Insufficient nvidia.com/gpu"}])
+}
+
+#[test]
+fn all_nodes_that_take_no_pod_are_left_out_at_once() {
+    let mut case = Case::with(Set::Placed);
+    case.pods.iter_mut().for_each(|pod| pod["status"]["conditions"] = unschedulable());
+    case.now = at(12);
+    let decision = expect(&case, &BOTH_DELETED, Phase::Pending, "NotPlaced");
+    let nodes: Vec<_> = decision.status.avoid.iter().map(|one| (one.node.as_str(), one.until.0)).collect();
+    assert_eq!(nodes, [("node-1", at(72)), ("node-3", at(72))]);
+    assert!(decision.status.message.ends_with("; nor did 1 more"), "{}", decision.status.message);
+}
+
+#[test]
+fn the_right_node_is_found_behind_any_number_of_wrong_ones() {
+    // As if the job's volume were in the zone of the last one, which nobody may know here.
+    for (wrong, gpus) in [(6, 1), (40, 1), (150, 1), (60, 2), (60, 4)] {
+        let mut case = Case::nothing();
+        case.job.spec = examples::spec(gpus);
+        let name = |index: u32| format!("node-{index:03}");
+        case.nodes = (0..wrong + gpus).map(|index| examples::node(&name(index), 1)).collect();
+        let mut tries = 0;
+        let mut longest = SignedDuration::ZERO;
+        while case.status.phase != Phase::Scheduled {
+            let planned = case.decide();
+            let gang = planned.actions.iter().find_map(|action| match action {
+                Action::CreatePod { gang, .. } => Some(gang.clone()),
+                _ => None,
+            });
+            case.status = planned.status;
+            let Some(gang) = gang else {
+                let wake = planned.wake.expect("a time to look again");
+                longest = longest.max(wake);
+                case.now += wake.max(SignedDuration::from_millis(100));
+                continue;
+            };
+            tries += 1;
+            assert!(tries < 3 * wrong + 20, "{wrong} wrong nodes for {gpus} pods");
+            case.pods = made(&case.job, &gang, Set::Placed);
+            for (pod, member) in case.pods.iter_mut().zip(&gang.members) {
+                pod["metadata"]["annotations"]["ronde.dev/placed"] = json!(case.now);
+                match member.node < name(wrong) {
+                    true => pod["status"]["conditions"] = unschedulable(),
+                    false => pod["spec"]["nodeName"] = json!(member.node),
+                }
+            }
+            case.now += SignedDuration::from_secs(10);
+            case.status = case.decide().status;
+            case.pods.clear();
+        }
+        // There always was another to try, so it waited for nothing but the next try.
+        assert!(longest <= SignedDuration::from_secs(90), "{longest:?}");
+    }
 }
 
 #[test]
