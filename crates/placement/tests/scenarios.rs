@@ -346,6 +346,45 @@ fn cpu_memory_and_the_limit_for_a_node_make_it_smaller() {
 }
 
 #[test]
+fn where_no_pod_fits_that_is_said_and_no_hint_given_that_would_not_help() {
+    let cluster = |cpu: u64, memory: u64| {
+        let mut nodes = nodes(&[8]);
+        (nodes[0].free_cpu_milli, nodes[0].free_memory) = (cpu, memory);
+        flat(nodes)
+    };
+    // What brings our program into pods, and nothing else.
+    let plain = Request { cpu_milli_at_least: 100, memory_at_least: 128 << 20, ..Request::new(1) };
+    let picky = Request { cpu_milli_per_gpu: 2000, memory_per_gpu: 1 << 30, ..plain.clone() };
+    let sidecar = Request { cpu_milli_per_pod: 3500, memory_per_pod: 1 << 30, ..picky.clone() };
+    let plenty = 64 << 30;
+    let table = [
+        (&plain, cluster(50, plenty), "has 0.05 CPUs free; a pod needs 0.1", None),
+        (&plain, cluster(9000, 64 << 20), "has 64 MiB of memory free; a pod needs 128 MiB", None),
+        (&picky, cluster(50, plenty), "has 0.05 CPUs free; a pod needs 0.1", None),
+        (&picky, cluster(1500, plenty), "has 1.5 CPUs free; each GPU needs 2", Some("less CPU a GPU")),
+        (&sidecar, cluster(3000, plenty), "has 3 CPUs free; a pod needs 3.5", None),
+        (
+            &sidecar,
+            cluster(5000, plenty),
+            "has 5 CPUs free; a pod needs 3.5, and 2 for each GPU",
+            Some("less CPU a GPU"),
+        ),
+        (
+            &sidecar,
+            cluster(9000, 3 << 29),
+            "has 1.5 GiB of memory free; a pod needs 1 GiB, and 1 GiB for each GPU",
+            Some("less memory a GPU"),
+        ),
+    ];
+    for (request, snapshot, said, hint) in table {
+        assert_eq!(reason(&snapshot, request, "node-1"), said);
+        let help = refusal(&snapshot, request).help();
+        let expected = hint.map(|hint| format!("{hint} would add 8 free GPUs of node-1"));
+        assert_eq!(help, expected.into_iter().collect::<Vec<_>>(), "{said}");
+    }
+}
+
+#[test]
 fn waiting_says_for_what() {
     let mut nodes = nodes(&[2, 2, 0, 0]);
     nodes[1].cordoned = true;
