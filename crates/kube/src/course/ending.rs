@@ -22,8 +22,8 @@ const FIRST_RETRY: i64 = 5;
 const LONGEST_RETRY: i64 = 300;
 /// How long a pod's other containers may go on after its training has ended.
 const OTHERS_PATIENCE: SignedDuration = SignedDuration::from_secs(5);
-/// How long a pod that was told to end may take until it is deleted after all, and its logs with it.
-const END_PATIENCE: SignedDuration = SignedDuration::from_secs(90);
+/// How long a pod that was told to end may take longer than it should until it is deleted after all, and its logs with it.
+const END_PATIENCE: SignedDuration = SignedDuration::from_secs(60);
 /// How long a node on which a job was lost is left out.
 const AVOID: SignedDuration = SignedDuration::from_secs(300);
 
@@ -258,6 +258,7 @@ pub(super) fn put_away(
     pods: &[&OwnPod],
 ) -> (Vec<Action>, Option<SignedDuration>) {
     let (mut deleted, mut ended, mut wake) = (Vec::new(), Vec::new(), None);
+    let limit = SignedDuration::from_secs(i64::from(seen.job.spec.grace_seconds())) + END_PATIENCE;
     let goes = |pod: &&&OwnPod| !pod.is_refused() && !is_kept(seen, status, attempt, pod);
     let going: BTreeSet<u32> = pods.iter().filter(goes).map(|pod| pod.attempt).collect();
     for pod in pods.iter().filter(|pod| !pod.terminating) {
@@ -276,7 +277,7 @@ pub(super) fn put_away(
         let since = since.or(status.finished.as_ref().map(|time| time.0)).unwrap_or(seen.now);
         let waited = seen.now.duration_since(since);
         let patience = if is_over { OTHERS_PATIENCE } else { SignedDuration::ZERO };
-        if waited >= END_PATIENCE {
+        if waited >= limit {
             deleted.push(Action::DeletePod { pod: pod.name.clone(), uid: pod.uid.clone() });
         } else if waited < patience {
             wake = super::sooner(wake, Some(patience - waited));
@@ -286,7 +287,7 @@ pub(super) fn put_away(
                 let (name, uid) = (pod.name.clone(), pod.uid.clone());
                 ended.push(Action::EndPod { pod: name, uid, why: why.to_owned() });
             }
-            wake = super::sooner(wake, Some(END_PATIENCE - waited));
+            wake = super::sooner(wake, Some(limit - waited));
         }
     }
     deleted.append(&mut ended);

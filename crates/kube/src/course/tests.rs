@@ -489,9 +489,11 @@ fn a_container_that_does_not_end_keeps_neither_the_result_nor_the_gpus() {
         assert_eq!(about_it(&case), ["end mnist-chief"]);
         case.pods[0]["metadata"]["annotations"]["ronde.dev/ended"] = json!("done");
         assert_eq!(about_it(&case), Vec::<String>::new());
-        // A kubelet that does not do it in time leaves no other way.
+        // A kubelet that does not do it in time leaves no other way; the template may give it more.
         case.now = at(120);
         assert_eq!(about_it(&case), ["delete mnist-chief"]);
+        case.job.spec.template = Some(json!({"spec": {"terminationGracePeriodSeconds": 600}}));
+        assert_eq!(about_it(&case), Vec::<String>::new());
         // To a manager that knows nothing it is the training that counts.
         case.status = JobStatus::default();
         case.pods[0]["status"] = ended(code, "Completed", 20);
