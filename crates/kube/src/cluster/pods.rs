@@ -77,6 +77,9 @@ pub(crate) struct OwnPod {
     /// The node it is pinned to.
     pub(crate) pinned: String,
     pub(crate) gpus: u32,
+    /// Thousandths of a CPU and bytes of memory that it asks for, with what others have added to what was asked for here.
+    pub(crate) cpu_milli: u64,
+    pub(crate) memory: u64,
     /// Whether our own gate is on it, and whether somebody else's is.
     pub(crate) gated: bool,
     pub(crate) foreign_gate: Option<String>,
@@ -174,8 +177,9 @@ impl OwnPod {
             .find(|one| one.type_ == "PodScheduled" && one.reason.as_deref() == Some("Unschedulable"))
             .map(|one| one.message.clone().unwrap_or_default());
         let claim: Option<Claim> = note(names::CLAIM).and_then(|text| serde_json::from_str(text).ok());
-        let resource = claim.as_ref().map_or("", |claim| claim.resource.as_str());
-        let gpus = requests::effective(spec).get(resource).copied().unwrap_or(0).div_ceil(1000);
+        let asks = requests::effective(spec);
+        let asks_for = |resource: &str| asks.get(resource).copied().unwrap_or(0);
+        let gpus = asks_for(claim.as_ref().map_or("", |claim| &claim.resource)).div_ceil(1000);
         let train = statuses(pod).find(|one| one.name == names::TRAIN);
         let running = train.and_then(|one| one.state.as_ref()?.running.as_ref());
         let ended = ended(pod, train);
@@ -196,6 +200,8 @@ impl OwnPod {
             claim,
             pinned: pinned(spec).unwrap_or_default(),
             gpus: u32::try_from(gpus).unwrap_or(u32::MAX),
+            cpu_milli: asks_for("cpu"),
+            memory: asks_for("memory").div_ceil(1000),
             gated: gates.clone().any(|gate| gate.name == names::GATE),
             foreign_gate: gates.clone().find(|gate| gate.name != names::GATE).map(|gate| gate.name.clone()),
             placed: note(names::PLACED).and_then(|text| text.parse().ok()),

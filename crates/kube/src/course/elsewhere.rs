@@ -1,9 +1,10 @@
-//! Nodes that do not take a pod: the whole set is given back, and the next plan does without them for a while.
+//! Nodes that do not take a pod, or would not: the whole set is given back, and the next plan does without them for a while.
 
-use std::collections::BTreeSet;
+use std::collections::BTreeMap;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use k8s_openapi::jiff::SignedDuration;
+use ronde_placement::Reason;
 
 use super::status::Said;
 use super::watching::PLACE_PATIENCE;
@@ -26,14 +27,38 @@ pub(super) fn not_taken(seen: &Observed<'_>, current: &Current<'_>, pod: &OwnPod
     if !others.is_empty() {
         said.push_str(&format!("; nor did {} more", others.len()));
     }
-    let nodes: BTreeSet<&str> = others.iter().chain([&pod]).map(|pod| pod.pinned.as_str()).collect();
+    let nodes =
+        others.iter().chain([&pod]).map(|pod| (pod.pinned.clone(), "it did not take a pod".to_owned()));
     let patience = match why(pod) {
         Some(_) => PLACE_PATIENCE,
         None => SignedDuration::from_secs(i64::from(seen.job.spec.start_deadline_seconds)),
     };
-    let until = seen.now.checked_add(left_out_for(seen, patience, &nodes)).unwrap_or(seen.now);
+    without(seen, current, said, &nodes.collect(), patience)
+}
+
+/// These nodes have too little besides GPUs for the pods as they were made.
+pub(super) fn too_little(
+    seen: &Observed<'_>,
+    current: &Current<'_>,
+    nodes: &BTreeMap<String, Reason>,
+) -> Decision {
+    let words: Vec<String> = nodes.iter().map(|(node, reason)| format!("{node} {reason}")).collect();
+    let said = format!("not all pods have a place: {}", words.join(", "));
+    let nodes = nodes.iter().map(|(node, reason)| (node.clone(), format!("it {reason}")));
+    without(seen, current, said, &nodes.collect(), SignedDuration::ZERO)
+}
+
+/// Gives everything back and plans anew without these nodes, each left out for a reason; it took `patience` to know it.
+fn without(
+    seen: &Observed<'_>,
+    current: &Current<'_>,
+    said: String,
+    nodes: &BTreeMap<String, String>,
+    patience: SignedDuration,
+) -> Decision {
+    let until = seen.now.checked_add(left_out_for(seen, nodes, patience)).unwrap_or(seen.now);
     let mut decision = ending::release(seen, current, Said::new("NotPlaced", said));
-    nodes.iter().for_each(|node| ending::avoid(&mut decision.status, node, until, "it did not take a pod"));
+    nodes.iter().for_each(|(node, why)| ending::avoid(&mut decision.status, node, until, why));
     let wait = pause(seen, FIRST_PAUSE, LONGEST_PAUSE);
     decision.status.yields = seen.status.yields.saturating_add(1);
     decision.status.not_before = seen.now.checked_add(wait).ok().map(Time);
@@ -57,9 +82,13 @@ fn why(pod: &OwnPod) -> Option<String> {
 /// with. The plan is made for the best of the nodes that are not left out, so the right one must be found before the first
 /// of the wrong ones come back. Hence twice the time that trying as many takes as are left out: they become more and more
 /// as long as there are others to try, however many that are. In a small cluster each comes back after minutes.
-fn left_out_for(seen: &Observed<'_>, patience: SignedDuration, nodes: &BTreeSet<&str>) -> SignedDuration {
+fn left_out_for(
+    seen: &Observed<'_>,
+    nodes: &BTreeMap<String, String>,
+    patience: SignedDuration,
+) -> SignedDuration {
     let before = seen.status.avoid.iter().filter(|one| one.until.0 > seen.now);
-    let before = before.filter(|one| !nodes.contains(one.node.as_str())).count();
+    let before = before.filter(|one| !nodes.contains_key(&one.node)).count();
     let tries = (before + nodes.len()).div_ceil(nodes.len().max(1));
     // Pauses vary by half, and may still grow.
     let pause = doubled(FIRST_PAUSE, seen.status.yields.saturating_add(1), LONGEST_PAUSE) * 1.5;

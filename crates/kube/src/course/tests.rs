@@ -311,6 +311,46 @@ fn unschedulable() -> Value {
 }
 
 #[test]
+fn pods_that_were_made_to_need_more_than_a_node_has_are_not_let_at_it() {
+    // As a limit range of the namespace does.
+    let with = |cpu: &str, memory: &str| {
+        let mut case = Case::with(Set::Gated);
+        case.listed = true;
+        let requests = &mut case.pods[1]["spec"]["containers"][0]["resources"]["requests"];
+        (requests["cpu"], requests["memory"]) = (json!(cpu), json!(memory));
+        case
+    };
+    assert_eq!(with("64", "64Gi").decide().status.phase, Phase::Placing);
+    for (cpu, memory, said) in [
+        ("65", "64Gi", "node-1 has 64 CPUs free; a pod needs 65"),
+        ("64", "65Gi", "node-1 has 64 GiB of memory free; a pod needs 65 GiB"),
+    ] {
+        let mut case = with(cpu, memory);
+        let decision = expect(&case, &BOTH_DELETED, Phase::Pending, "NotPlaced");
+        assert_eq!(decision.status.message, format!("not all pods have a place: {said}"));
+        // Others are tried, and if there are none, that is why.
+        case.status = JobStatus { not_before: None, ..decision.status };
+        case.pods.clear();
+        let message = case.decide().status.message;
+        assert!(message.contains(&said.replace("node-1", "node-1 is left out: it")), "{message}");
+        case.nodes[1] = examples::node("node-2", 5);
+        assert_eq!(case.decide().status.nodes, "node-2: 5, node-3: 1");
+    }
+    // What a younger claim needs it will give up; what somebody runs counts.
+    let mut case = with("60", "1Gi");
+    let mut other = examples::job("other", 2);
+    other.root.uid = "uid-other".to_owned();
+    let claim = [("node-1".to_owned(), 0)];
+    let mut younger = made(&other, &Gang::new("other", 0, &claim.into()), Set::Gated).remove(0);
+    younger["spec"]["containers"][0]["resources"]["requests"]["cpu"] = json!("8");
+    younger["metadata"]["creationTimestamp"] = json!(at(1));
+    case.pods.push(younger);
+    expect(&case, &[], Phase::Claimed, "Claimed");
+    case.pods[2]["spec"]["schedulingGates"] = json!([]);
+    expect(&case, &BOTH_DELETED, Phase::Pending, "NotPlaced");
+}
+
+#[test]
 fn all_nodes_that_take_no_pod_are_left_out_at_once() {
     let mut case = Case::with(Set::Placed);
     case.pods.iter_mut().for_each(|pod| pod["status"]["conditions"] = unschedulable());
