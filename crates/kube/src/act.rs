@@ -77,7 +77,7 @@ pub(crate) struct Hands {
     pub(crate) client: Client,
     pub(crate) clock: Clock,
     around: Surroundings,
-    /// Jobs that were refused something, by uid, and until when they are let rest.
+    /// Jobs that were refused something, by what tells them apart, and until when they are let rest.
     resting: Arc<Mutex<HashMap<String, Instant>>>,
     /// Held by whoever lists pods.
     listing: Arc<tokio::sync::Mutex<()>>,
@@ -89,17 +89,17 @@ impl Hands {
     }
 
     /// How long this job is still let rest.
-    pub(crate) fn rest(&self, job_uid: &str) -> Option<Duration> {
+    pub(crate) fn rest(&self, job: &str) -> Option<Duration> {
         let mut resting = self.resting.lock().unwrap_or_else(PoisonError::into_inner);
         let now = Instant::now();
         resting.retain(|_, until| *until > now);
-        resting.get(job_uid).map(|until| *until - now)
+        resting.get(job).map(|until| *until - now)
     }
 
     /// Lets a job rest.
-    pub(crate) fn rest_for(&self, job_uid: &str, time: Duration) {
+    pub(crate) fn rest_for(&self, job: &str, time: Duration) {
         let mut resting = self.resting.lock().unwrap_or_else(PoisonError::into_inner);
-        resting.insert(job_uid.to_owned(), Instant::now() + time);
+        resting.insert(job.to_owned(), Instant::now() + time);
     }
 
     /// Performs one action, or several of the same kind at once.
@@ -174,7 +174,7 @@ impl Hands {
                 other => return in_namespace(&job.namespace, other),
             }
             if let Some(found) = patiently(doing, || api.get_opt(&name)).await? {
-                return if is_of(&found, &job.root.uid) { Ok(found) } else { Err(taken(&found)) };
+                return if is_of(&found, &job.name, &job.root.uid) { Ok(found) } else { Err(taken(&found)) };
             }
         }
         Err(Error::Passing { doing: doing.to_owned(), message: format!("{name} comes and goes") })
@@ -290,21 +290,21 @@ impl Hands {
             return gone(patiently("delete the job", || maps.delete(&root.name, &params)).await);
         }
         for map in [names::plan(job), names::files(job)] {
-            self.clear::<ConfigMap>(namespace, &map, &root.uid).await?;
+            self.clear::<ConfigMap>(namespace, &map, job, &root.uid).await?;
         }
-        self.clear::<Service>(namespace, &names::service(job), &root.uid).await?;
+        self.clear::<Service>(namespace, &names::service(job), job, &root.uid).await?;
         let secrets: Api<Secret> = Api::namespaced(self.client.clone(), namespace);
         let secret = names::secret(job, &root.uid);
         let params = DeleteParams::background();
         gone(patiently("delete the secret", || secrets.delete(&secret, &params)).await)
     }
 
-    /// Deletes an object if it is of the job that has this uid.
-    async fn clear<K: Placed>(&self, namespace: &str, name: &str, job_uid: &str) -> Result<(), Error> {
+    /// Deletes an object if it is of the job that has this name and uid.
+    async fn clear<K: Placed>(&self, namespace: &str, name: &str, job: &str, uid: &str) -> Result<(), Error> {
         let api: Api<K> = Api::namespaced(self.client.clone(), namespace);
         let doing = format!("delete {} {name}", kind::<K>());
         match patiently(&doing, || api.get_opt(name)).await? {
-            Some(found) if is_of(&found, job_uid) => self.delete(&found).await,
+            Some(found) if is_of(&found, job, uid) => self.delete(&found).await,
             _ => Ok(()),
         }
     }
@@ -332,10 +332,11 @@ impl Hands {
     }
 }
 
-/// Whether an object is of this job, and not of another of the same name.
-fn is_of<K: Placed>(object: &K, job_uid: &str) -> bool {
-    let labels = object.meta().labels.as_ref();
-    labels.and_then(|labels| labels.get(names::JOB_UID)).is_some_and(|uid| uid == job_uid)
+/// Whether an object is of this job, and not of another that had its name before or that is run from inside the same pod.
+fn is_of<K: Placed>(object: &K, job: &str, uid: &str) -> bool {
+    let label = |name: &str| object.meta().labels.as_ref().and_then(|labels| labels.get(name));
+    label(names::JOB).is_some_and(|name| name == job)
+        && label(names::JOB_UID).is_some_and(|known| known == uid)
 }
 
 /// Says whose an object is that is not this job's.

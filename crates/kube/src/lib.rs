@@ -4,7 +4,7 @@
 //! `course` takes what is observed and returns what to do, with the reason. At the rim is what speaks to the API server:
 //! `view.rs` watches, `act.rs` does what was decided, `manager.rs` goes from one to the other. `run.rs` is a job from the
 //! command line, with `progress.rs` and `follow.rs` for what people see, and `remains.rs` for what is left of such jobs;
-//! `survey.rs` looks once. `clock.rs` knows what time it is there.
+//! `survey.rs` looks once. `clock.rs` knows what time it is there, `fingerprint.rs` makes a number of text.
 //! `controller` looks after `RondeJob`s, in the order of `queue.rs`; `manifests.rs` and `install.rs` bring it into a cluster.
 
 mod act;
@@ -16,6 +16,7 @@ mod course;
 mod error;
 #[cfg(test)]
 mod fake;
+mod fingerprint;
 mod follow;
 mod install;
 pub mod job;

@@ -40,7 +40,8 @@ pub(crate) async fn turn(
     view: &View,
     mut said: impl AsyncFnMut(&JobStatus) -> Result<(), Error>,
 ) -> Turn {
-    if let Some(rest) = hands.rest(&job.root.uid) {
+    let key = job.key();
+    if let Some(rest) = hands.rest(&key.to_string()) {
         return Turn { status, wake: Some(rest), trouble: None };
     }
     let mut listed = false;
@@ -60,7 +61,7 @@ pub(crate) async fn turn(
         if let Some((action, _)) = setback.as_ref().filter(|_| actions.is_empty()) {
             if action.frees() {
                 // Others' changes wake us up as well, and must not make us ask again and again.
-                hands.rest_for(&job.root.uid, wake.unwrap_or(PAUSE));
+                hands.rest_for(&key.to_string(), wake.unwrap_or(PAUSE));
             }
             return Turn { status, wake, trouble: setback.map(|(_, error)| error) };
         }
@@ -68,7 +69,7 @@ pub(crate) async fn turn(
         let mut again = false;
         for group in groups(&actions) {
             // A watch that is far enough knows what a list would say, and asks nobody.
-            if group.contains(&Action::List) && view.is_past(&job.root.uid).await {
+            if group.contains(&Action::List) && view.is_past(&key).await {
                 listed = true;
                 continue;
             }
@@ -79,7 +80,7 @@ pub(crate) async fn turn(
             }
             {
                 let mut ledger = view.ledger();
-                outcome.pods.iter().for_each(|pod| ledger.note_pod(pod));
+                outcome.pods.iter().for_each(|pod| ledger.note_answer(pod));
             }
             match outcome.error {
                 // Written down afterwards, so that it is done again if we are killed in between.
@@ -153,7 +154,7 @@ impl Promised<'_> {
         });
         let Some(gang) = created else { return };
         let request = request(&job.spec, &[], Timestamp::now());
-        let key = GangKey { job_uid: job.root.uid.clone(), attempt: gang.attempt };
+        let key = GangKey { job: job.key(), attempt: gang.attempt };
         let promise = Promise {
             called: format!("job {}", job.name),
             claim: Claim { resource: request.resource, nodes: gang.claim() },

@@ -13,7 +13,7 @@ use std::time::Duration;
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
 
 use crate::act::Hands;
-use crate::cluster::{Ledger, OwnPod, STALE};
+use crate::cluster::{JobKey, Ledger, OwnPod, STALE};
 use crate::job::{Root, RootKind};
 use crate::view::View;
 
@@ -58,9 +58,9 @@ pub(crate) async fn clear_away(hands: &Hands, view: &View, namespace: Option<&st
 
 /// Jobs of `ronde kube run` that were kept long enough.
 fn expired(ledger: &Ledger, now: Timestamp) -> Vec<Remains> {
-    let mut jobs: BTreeMap<&str, Vec<&OwnPod>> = BTreeMap::new();
+    let mut jobs: BTreeMap<JobKey, Vec<&OwnPod>> = BTreeMap::new();
     for pod in ledger.own() {
-        jobs.entry(&pod.job_uid).or_default().push(pod);
+        jobs.entry(pod.key()).or_default().push(pod);
     }
     jobs.into_values().filter_map(|pods| what_goes(&pods, now)).collect()
 }
@@ -167,6 +167,23 @@ mod tests {
         }
         // The controller sees to its own.
         assert_eq!(goes(&chief(RootKind::RondeJob, 0, ended(0), json!({}))), None);
+    }
+
+    #[test]
+    fn jobs_of_one_uid_are_told_apart_by_name_and_namespace() {
+        let over = chief(RootKind::Pod, 0, ended(0), json!({}));
+        let mut runs = chief(RootKind::Pod, 0, json!({"phase": "Running"}), json!({}));
+        runs.metadata.name = Some("other-chief".to_owned());
+        let labels = runs.metadata.labels.get_or_insert_default();
+        labels.insert(crate::job::names::JOB.to_owned(), "other".to_owned());
+        let mut elsewhere = over.clone();
+        elsewhere.metadata.namespace = Some("evil".to_owned());
+        let ledger = Ledger::of([], [&over, &runs, &elsewhere]);
+        let mut gone = expired(&ledger, "2026-01-01T01:11:00Z".parse().expect("a time"));
+        gone.sort_by(|one, other| one.namespace.cmp(&other.namespace));
+        let found: Vec<_> =
+            gone.iter().map(|one| (one.namespace.as_str(), one.job.as_str(), one.pods.len())).collect();
+        assert_eq!(found, [("default", "mnist", 1), ("evil", "mnist", 1)]);
     }
 
     #[test]

@@ -269,7 +269,7 @@ impl Session {
     /// Says what has come about, and begins to show the chief's output when there may be some.
     fn show(&mut self) {
         let ledger = self.view.ledger();
-        let pods: Vec<&OwnPod> = ledger.pods_of(&self.job.root.uid);
+        let pods: Vec<&OwnPod> = ledger.pods_of(&self.job.key());
         for line in self.progress.lines(&self.job.name, &self.status, &pods, self.started.elapsed()) {
             say(self.order.quiet, &line);
         }
@@ -351,7 +351,7 @@ impl Session {
             return false;
         }
         let ledger = self.view.ledger();
-        let mut pods = ledger.pods_of(&self.job.root.uid).into_iter();
+        let mut pods = ledger.pods_of(&self.job.key()).into_iter();
         pods.any(|own| own.name == pod && own.started.is_some() && !own.terminating)
     }
 
@@ -380,7 +380,7 @@ impl Session {
     /// Whether a pod of the job holds a GPU. Those on nodes that do not answer are not waited for.
     fn is_held(&self) -> bool {
         let ledger = self.view.ledger();
-        let pods = ledger.pods_of(&self.job.root.uid);
+        let pods = ledger.pods_of(&self.job.key());
         pods.iter().any(|pod| pod.bound && !pod.is_finished() && !ledger.is_lost(&pod.pinned))
     }
 
@@ -434,7 +434,7 @@ impl Session {
     async fn abandon(&self) {
         let pods: Vec<(String, String)> = {
             let ledger = self.view.ledger();
-            let pods = ledger.pods_of(&self.job.root.uid).into_iter();
+            let pods = ledger.pods_of(&self.job.key()).into_iter();
             pods.map(|pod| (pod.name.clone(), pod.uid.clone())).collect()
         };
         let job = &self.job;

@@ -12,7 +12,7 @@ use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
 use crate::Error;
-use crate::cluster::Ledger;
+use crate::cluster::{JobKey, Ledger};
 use crate::error::watching;
 
 /// How long to wait after a watch has failed.
@@ -156,10 +156,10 @@ impl View {
 
     /// Waits until all pods are known that were made before the newest of this job's, as a list of them would tell;
     /// false if the watch does not get that far within a moment.
-    pub(crate) async fn is_past(&self, job_uid: &str) -> bool {
+    pub(crate) async fn is_past(&self, job: &JobKey) -> bool {
         let mut changes = self.changes();
         let waiting = async {
-            while !self.ledger().is_past(job_uid) {
+            while !self.ledger().is_past(job) {
                 changes.next().await;
             }
         };
@@ -177,6 +177,7 @@ impl Drop for View {
 trait Noted: Resource + Sized {
     fn note(&self, ledger: &mut Ledger);
     fn forget(&self, ledger: &mut Ledger);
+    fn begin(_ledger: &mut Ledger) {}
     fn passed(_ledger: &mut Ledger, _version: u64) {}
     fn keep(ledger: &mut Ledger, here: &HashSet<(String, String)>);
     fn watched(progress: &mut Progress) -> &mut Watched;
@@ -204,6 +205,9 @@ impl Noted for Pod {
     fn forget(&self, ledger: &mut Ledger) {
         ledger.forget_pod(self);
     }
+    fn begin(ledger: &mut Ledger) {
+        ledger.will_list();
+    }
     fn passed(ledger: &mut Ledger, version: u64) {
         ledger.has_watched(version);
     }
@@ -227,7 +231,11 @@ async fn keep<K: Noted>(
     let mut newest = 0;
     while let Some(event) = events.next().await {
         match event {
-            Ok(Event::Init) => here.clear(),
+            // The list is asked for after this.
+            Ok(Event::Init) => {
+                here.clear();
+                K::begin(&mut lock(&ledger));
+            }
             Ok(Event::InitApply(object)) => {
                 here.insert(key(&object));
                 newest = version(&object).max(newest);
@@ -279,4 +287,95 @@ fn key<K: Resource>(object: &K) -> (String, String) {
 
 fn lock(ledger: &Mutex<Ledger>) -> MutexGuard<'_, Ledger> {
     ledger.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[cfg(test)]
+mod tests {
+    use futures::{future, stream};
+
+    use super::*;
+    use crate::job::{Gang, examples, pod};
+
+    /// What happens, one thing after the other.
+    enum Step {
+        Watch(Event<Pod>),
+        Answer(Pod),
+    }
+    use Step::{Answer, Watch};
+
+    /// The chief of a job, written at this version.
+    fn chief(job: &str, version: u64) -> Pod {
+        let gang = Gang::new(job, 0, &[("node-1".to_owned(), 1)].into());
+        let job = examples::job(job, 1);
+        let mut pod = pod(&job, &gang, &gang.members[0], &examples::surroundings()).expect("a pod");
+        pod.metadata.uid = Some(format!("pod-{}", job.name));
+        pod.metadata.resource_version = Some(version.to_string());
+        pod
+    }
+
+    /// The jobs of which pods are known afterwards.
+    async fn after(steps: Vec<Step>) -> Vec<String> {
+        let ledger = Arc::new(Mutex::new(Ledger::default()));
+        let (progress, _) = watch::channel(Progress::default());
+        let heard = Arc::clone(&ledger);
+        let events = stream::iter(steps).filter_map(move |step| {
+            future::ready(match step {
+                Watch(event) => Some(Ok(event)),
+                Answer(pod) => {
+                    lock(&heard).note_answer(&pod);
+                    None
+                }
+            })
+        });
+        keep(events, Arc::clone(&ledger), Arc::new(progress)).await;
+        let mut jobs: Vec<String> = lock(&ledger).own().map(|own| own.job.clone()).collect();
+        jobs.sort();
+        jobs
+    }
+
+    /// A list of a job that was there before, while which another's chief is answered to have been made.
+    fn list_with(answer: Pod, old: u64) -> Vec<Step> {
+        let old = Watch(Event::InitApply(chief("old", old)));
+        vec![Watch(Event::Init), old, Answer(answer), Watch(Event::InitDone)]
+    }
+
+    #[tokio::test]
+    async fn a_pod_that_is_made_while_all_are_listed_is_not_forgotten() {
+        assert_eq!(after(list_with(chief("new", 9), 5)).await, ["new", "old"]);
+        // The watch will tell of it, and of its end, though that be before the last page was read.
+        let mut steps = list_with(chief("new", 9), 5);
+        steps.push(Watch(Event::Apply(chief("new", 9))));
+        steps.push(Watch(Event::Apply(chief("old", 10))));
+        assert_eq!(after(steps).await, ["new", "old"]);
+        let mut steps = list_with(chief("new", 9), 5);
+        steps.push(Watch(Event::Delete(chief("new", 10))));
+        assert_eq!(after(steps).await, ["old"]);
+    }
+
+    #[tokio::test]
+    async fn a_pod_that_was_gone_before_the_list_was_made_does_not_stay() {
+        // The list has something newer, and does not have it.
+        assert_eq!(after(list_with(chief("gone", 9), 12)).await, ["old"]);
+        // The next change of any pod is newer, and nothing was told of it.
+        let mut steps = list_with(chief("gone", 9), 5);
+        steps.push(Watch(Event::Apply(chief("old", 10))));
+        assert_eq!(after(steps).await, ["old"]);
+        // It was answered before the list was asked for.
+        let mut steps = list_with(chief("new", 9), 5);
+        steps.insert(0, Answer(chief("gone", 8)));
+        assert_eq!(after(steps).await, ["new", "old"]);
+    }
+
+    #[tokio::test]
+    async fn an_answer_that_comes_after_the_list_has_told_of_its_pod_says_nothing_new() {
+        let mut steps = list_with(chief("old", 5), 5);
+        steps.push(Watch(Event::Apply(chief("late", 7))));
+        assert_eq!(after(steps).await, ["late", "old"]);
+        // Nor does a change that the watch has still to bring make it look gone.
+        let mut steps = list_with(chief("old", 8), 5);
+        steps.push(Watch(Event::Apply(chief("late", 7))));
+        steps.push(Watch(Event::Apply(chief("old", 8))));
+        steps.push(Watch(Event::Apply(chief("late", 9))));
+        assert_eq!(after(steps).await, ["late", "old"]);
+    }
 }

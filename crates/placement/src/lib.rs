@@ -6,7 +6,7 @@
 //!
 //! # What is the best plan
 //! A node can give as many of its free GPUs as the request's limit for a node, its CPU and its memory allow; none if it is
-//! cordoned, not ready, tainted, not selected, left out or takes no more pods. A plan hands out all GPUs or none: as many as
+//! cordoned, not ready, tainted, not selected, ruled out by affinity, left out or takes no more pods. A plan hands out all GPUs or none: as many as
 //! can be had between the request's `min` and `max`, inside one domain of the topology level that is required, if one is.
 //! Among these plans each policy compares a list of aims, where each aim only breaks ties of those before it:
 //!
@@ -35,6 +35,7 @@
 //! `survey.rs` looks at each node, `field.rs` orders those that can give something, `policy.rs` turns a policy into questions
 //! for `cheapest.rs`, which cuts down the field by `bounds.rs` and asks `cover.rs`, an exact search. `explain.rs` gives reasons.
 
+mod affinity;
 mod bounds;
 mod cheapest;
 mod cover;
@@ -49,6 +50,7 @@ mod request;
 mod snapshot;
 mod survey;
 
+pub use affinity::{Requirement, Subject, Term, Test};
 pub use draw::{Paper, draw_plan, draw_refusal};
 pub use plan::{Alternative, Cause, Plan, Refusal, Share, Verdict};
 pub use planner::plan;

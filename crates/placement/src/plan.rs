@@ -195,8 +195,11 @@ impl Refusal {
             Reason::Tainted { taint } => {
                 Some(format!("tolerating the taint {} would add {} of {}", taint.key, idle(node), node.node))
             }
-            Reason::Cpu { .. } => Some(format!("less CPU a GPU would add {} of {}", idle(node), node.node)),
-            Reason::Memory { .. } => {
+            // Where not even a pod fits, asking for less with each GPU does not help.
+            Reason::Cpu { free_milli, pod_milli, .. } if pod_milli <= free_milli => {
+                Some(format!("less CPU a GPU would add {} of {}", idle(node), node.node))
+            }
+            Reason::Memory { free, pod, .. } if pod <= free => {
                 Some(format!("less memory a GPU would add {} of {}", idle(node), node.node))
             }
             Reason::Limit { .. } => {

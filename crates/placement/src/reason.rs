@@ -40,6 +40,11 @@ pub enum Reason {
         /// The label's value that is asked for.
         value: String,
     },
+    /// It fits none of the request's terms of affinity.
+    Unfit {
+        /// All of them, in a few words.
+        wanted: String,
+    },
     /// Its GPUs are others than asked for.
     OtherProduct {
         /// What they are, if the node says so.
@@ -66,19 +71,25 @@ pub enum Reason {
     },
     /// It takes no more pods.
     NoPods,
-    /// What it has of CPU is too little, for one GPU or for all that are free.
+    /// What it has of CPU is too little: for any pod, for one GPU or for all that are free.
     Cpu {
         /// Thousandths that are free.
         free_milli: u64,
         /// Thousandths that each GPU needs.
         each_milli: u64,
+        /// Thousandths that a pod needs whatever its share; more than are free if no pod fits.
+        #[serde(default)]
+        pod_milli: u64,
     },
-    /// What it has of memory is too little, for one GPU or for all that are free.
+    /// What it has of memory is too little: for any pod, for one GPU or for all that are free.
     Memory {
         /// Bytes that are free.
         free: u64,
         /// Bytes that each GPU needs.
         each: u64,
+        /// Bytes that a pod needs whatever its share; more than are free if no pod fits.
+        #[serde(default)]
+        pod: u64,
     },
     /// It may not give more.
     Limit {
@@ -153,6 +164,7 @@ impl Reason {
             Reason::Cordoned => "cordoned",
             Reason::Tainted { .. } => "tainted",
             Reason::Unselected { .. } => "not selected",
+            Reason::Unfit { .. } => "that do not fit the node affinity",
             Reason::OtherProduct { .. } => "with other GPUs",
             Reason::Nowhere { .. } => "without a topology label",
             Reason::Full { .. } => "full",
@@ -183,6 +195,7 @@ impl fmt::Display for Reason {
                 write!(f, "is tainted {key}{equals}{value}:{}", word(*effect))
             }
             Reason::Unselected { key, value } => write!(f, "is not labelled {key}={value}"),
+            Reason::Unfit { wanted } => write!(f, "does not fit the node affinity {wanted}"),
             Reason::OtherProduct { product: Some(product), wanted } => {
                 write!(f, "has {product}, not {wanted}")
             }
@@ -193,11 +206,11 @@ impl fmt::Display for Reason {
             Reason::Full { holders } => write!(f, "is full{}", Holders(holders)),
             Reason::Held { free, holders } => write!(f, "has only {free} free{}", Holders(holders)),
             Reason::NoPods => f.write_str("takes no more pods"),
-            Reason::Cpu { free_milli, each_milli } => {
-                write!(f, "has {} CPUs free; each GPU needs {}", Milli(*free_milli), Milli(*each_milli))
+            Reason::Cpu { free_milli: free, each_milli, pod_milli } => {
+                write!(f, "has {} CPUs free; {}", Milli(*free), needs(*free, *pod_milli, *each_milli, Milli))
             }
-            Reason::Memory { free, each } => {
-                write!(f, "has {} of memory free; each GPU needs {}", Bytes(*free), Bytes(*each))
+            Reason::Memory { free, each, pod } => {
+                write!(f, "has {} of memory free; {}", Bytes(*free), needs(*free, *pod, *each, Bytes))
             }
             Reason::Limit { per_node } => write!(f, "gives no more than {per_node}, the limit for a node"),
             Reason::Elsewhere { level, domain: Some(domain), .. } => {
@@ -271,6 +284,16 @@ impl fmt::Display for Age {
             (0, _, _) => write!(f, "{hours} h {} m", minutes % 60),
             _ => write!(f, "{days} d {} h", hours % 24),
         }
+    }
+}
+
+/// What pods need of something that is short: `each GPU needs 2`, `a pod needs 0.1`.
+fn needs<U: fmt::Display>(free: u64, pod: u64, each: u64, unit: fn(u64) -> U) -> String {
+    let (a_pod, a_gpu) = (unit(pod), unit(each));
+    match pod {
+        0 => format!("each GPU needs {a_gpu}"),
+        _ if pod > free => format!("a pod needs {a_pod}"),
+        _ => format!("a pod needs {a_pod}, and {a_gpu} for each GPU"),
     }
 }
 

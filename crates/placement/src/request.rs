@@ -6,6 +6,7 @@ use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 
+use crate::affinity::Term;
 use crate::snapshot::{Effect, Taint};
 
 /// The resource that is meant if nobody says otherwise.
@@ -43,6 +44,8 @@ pub struct Request {
     pub tolerations: Vec<Toleration>,
     /// Labels that a node must have.
     pub node_selector: BTreeMap<String, String>,
+    /// Terms of which a node must fit one, if there are any.
+    pub affinity: Vec<Term>,
     /// Which of the possible plans is the best.
     pub policy: Policy,
     /// What it wants of the topology. If nothing, all levels of the snapshot are preferred.
@@ -104,6 +107,7 @@ impl Default for Request {
             memory_at_least: 0,
             tolerations: Vec::new(),
             node_selector: BTreeMap::new(),
+            affinity: Vec::new(),
             policy: Policy::default(),
             topology: None,
             excluded: BTreeMap::new(),

@@ -1,5 +1,6 @@
 //! The first look at every node: how many GPUs could this job have of it, and if fewer than are free, why.
 
+use crate::affinity;
 use crate::plan::Verdict;
 use crate::reason::{Holding, Reason};
 use crate::request::Request;
@@ -62,6 +63,9 @@ fn not_meant(node: &Node, gpus: &Gpus, request: &Request, required: Option<&str>
     {
         return Some(Reason::Unselected { key: key.clone(), value: value.clone() });
     }
+    if !request.affinity.is_empty() && !request.affinity.iter().any(|term| term.fits(node)) {
+        return Some(Reason::Unfit { wanted: affinity::words(&request.affinity) });
+    }
     if let Some(wanted) = &request.product {
         let product = node.product.as_ref();
         if !product.is_some_and(|product| product.to_lowercase().contains(&wanted.to_lowercase())) {
@@ -117,15 +121,24 @@ fn fit(free: u64, each: u64, besides: u64, at_least: u64) -> u32 {
     left.map_or(0, times)
 }
 
+/// What a pod needs whatever its share. What runs before the job matters only where there is too little for it.
+fn besides(free: u64, besides: u64, at_least: u64) -> u64 {
+    if free < at_least { besides.max(at_least) } else { besides }
+}
+
 /// How many of the free GPUs a pod can have, and what limits it the most. Of equal limits the first is named.
 fn room(node: &Node, gpus: &Gpus, request: &Request) -> (u32, Option<Reason>) {
     let usable = most(gpus.free, request, node.free_cpu_milli, node.free_memory);
     let limit = if usable == gpus.free {
         None
     } else if usable == by_cpu(request, node.free_cpu_milli) {
-        Some(Reason::Cpu { free_milli: node.free_cpu_milli, each_milli: request.cpu_milli_per_gpu })
+        let free_milli = node.free_cpu_milli;
+        let pod_milli = besides(free_milli, request.cpu_milli_per_pod, request.cpu_milli_at_least);
+        Some(Reason::Cpu { free_milli, each_milli: request.cpu_milli_per_gpu, pod_milli })
     } else if usable == by_memory(request, node.free_memory) {
-        Some(Reason::Memory { free: node.free_memory, each: request.memory_per_gpu })
+        let free = node.free_memory;
+        let pod = besides(free, request.memory_per_pod, request.memory_at_least);
+        Some(Reason::Memory { free, each: request.memory_per_gpu, pod })
     } else {
         Some(Reason::Limit { per_node: usable })
     };

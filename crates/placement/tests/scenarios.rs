@@ -8,8 +8,8 @@ use std::sync::Arc;
 use clusters::{flat, holder, nodes};
 use ronde_placement::Policy::{Balance, InOrder, Pack, Spread};
 use ronde_placement::{
-    Cause, DEFAULT_RESOURCE, Effect, Node, Policy, Refusal, Request, Snapshot, Taint, Toleration, Topology,
-    plan,
+    Cause, DEFAULT_RESOURCE, Effect, Node, Policy, Refusal, Request, Requirement, Snapshot, Subject, Taint,
+    Term, Test, Toleration, Topology, plan,
 };
 
 const BLOCK: &str = "example.com/block";
@@ -265,6 +265,50 @@ fn nodes_that_cannot_be_used_are_not_and_say_why() {
 }
 
 #[test]
+fn a_node_must_fit_one_term_of_the_affinity_and_all_that_it_says() {
+    let label = |key: &str, is| Requirement { of: Subject::Label(key.to_owned()), is };
+    let name = |is| Requirement { of: Subject::Name, is };
+    let words = |words: &[&str]| words.iter().map(|word| (*word).to_owned()).collect::<Vec<_>>();
+    // node-1 is in zone a and has 8 cores; node-2 in zone b, with so many that nobody can count them; node-3 says nothing.
+    let table: Vec<(Vec<Requirement>, &[&str])> = vec![
+        (vec![label("zone", Test::In(words(&["a", "c"])))], &["node-1"]),
+        (vec![label("zone", Test::In(vec![]))], &[]),
+        (vec![label("zone", Test::NotIn(words(&["a"])))], &["node-2", "node-3"]),
+        (vec![label("zone", Test::Exists)], &["node-1", "node-2"]),
+        (vec![label("zone", Test::DoesNotExist)], &["node-3"]),
+        (vec![label("cores", Test::Above(7))], &["node-1"]),
+        (vec![label("cores", Test::Above(8))], &[]),
+        (vec![label("cores", Test::Below(9))], &["node-1"]),
+        (vec![label("zone", Test::Exists), label("cores", Test::Above(7))], &["node-1"]),
+        (vec![name(Test::In(words(&["node-2"])))], &["node-2"]),
+        (vec![name(Test::NotIn(words(&["node-2"]))), label("zone", Test::Exists)], &["node-1"]),
+        (vec![], &["node-1", "node-2", "node-3"]),
+    ];
+    let labels = [&[("zone", "a"), ("cores", "8")][..], &[("zone", "b"), ("cores", "many")], &[]];
+    let mut cluster = nodes(&[1, 1, 1]);
+    for (node, labels) in cluster.iter_mut().zip(labels) {
+        *node = labels.iter().fold(node.clone(), |node, (key, value)| node.with_label(key, value));
+    }
+    let snapshot = flat(cluster);
+    for (requirements, expected) in table {
+        let request = Request { affinity: vec![Term(requirements)], ..Request::between(1, 3) };
+        let verdicts = plan(&snapshot, &request).map_or_else(|refusal| refusal.nodes, |plan| plan.nodes);
+        let fit: Vec<_> =
+            verdicts.iter().filter(|node| node.usable > 0).map(|node| node.node.as_str()).collect();
+        assert_eq!(fit, expected, "{:?}", request.affinity);
+    }
+    let either = vec![
+        Term(vec![label("zone", Test::In(words(&["a", "c"]))), label("slow", Test::DoesNotExist)]),
+        Term(vec![label("cores", Test::Above(64))]),
+    ];
+    let request = Request { affinity: either, ..Request::new(9) };
+    let said = "does not fit the node affinity zone in (a, c), !slow or cores > 64";
+    assert_eq!(reason(&snapshot, &request, "node-3"), said);
+    // That is not going to change.
+    assert!(matches!(refusal(&snapshot, &request).cause, Cause::Never { all: 8, .. }));
+}
+
+#[test]
 fn taints_that_are_tolerated_or_mild_do_not_matter() {
     let tainted = |effect| {
         flawed(move |node| {
@@ -299,6 +343,45 @@ fn cpu_memory_and_the_limit_for_a_node_make_it_smaller() {
     assert_eq!(reason(&snapshot, &request, "node-1"), "has 5 CPUs free; each GPU needs 2");
     assert_eq!(reason(&snapshot, &request, "node-2"), "has 3 GiB of memory free; each GPU needs 1 GiB");
     assert_eq!(reason(&snapshot, &request, "node-3"), "gives no more than 4, the limit for a node");
+}
+
+#[test]
+fn where_no_pod_fits_that_is_said_and_no_hint_given_that_would_not_help() {
+    let cluster = |cpu: u64, memory: u64| {
+        let mut nodes = nodes(&[8]);
+        (nodes[0].free_cpu_milli, nodes[0].free_memory) = (cpu, memory);
+        flat(nodes)
+    };
+    // What brings our program into pods, and nothing else.
+    let plain = Request { cpu_milli_at_least: 100, memory_at_least: 128 << 20, ..Request::new(1) };
+    let picky = Request { cpu_milli_per_gpu: 2000, memory_per_gpu: 1 << 30, ..plain.clone() };
+    let sidecar = Request { cpu_milli_per_pod: 3500, memory_per_pod: 1 << 30, ..picky.clone() };
+    let plenty = 64 << 30;
+    let table = [
+        (&plain, cluster(50, plenty), "has 0.05 CPUs free; a pod needs 0.1", None),
+        (&plain, cluster(9000, 64 << 20), "has 64 MiB of memory free; a pod needs 128 MiB", None),
+        (&picky, cluster(50, plenty), "has 0.05 CPUs free; a pod needs 0.1", None),
+        (&picky, cluster(1500, plenty), "has 1.5 CPUs free; each GPU needs 2", Some("less CPU a GPU")),
+        (&sidecar, cluster(3000, plenty), "has 3 CPUs free; a pod needs 3.5", None),
+        (
+            &sidecar,
+            cluster(5000, plenty),
+            "has 5 CPUs free; a pod needs 3.5, and 2 for each GPU",
+            Some("less CPU a GPU"),
+        ),
+        (
+            &sidecar,
+            cluster(9000, 3 << 29),
+            "has 1.5 GiB of memory free; a pod needs 1 GiB, and 1 GiB for each GPU",
+            Some("less memory a GPU"),
+        ),
+    ];
+    for (request, snapshot, said, hint) in table {
+        assert_eq!(reason(&snapshot, request, "node-1"), said);
+        let help = refusal(&snapshot, request).help();
+        let expected = hint.map(|hint| format!("{hint} would add 8 free GPUs of node-1"));
+        assert_eq!(help, expected.into_iter().collect::<Vec<_>>(), "{said}");
+    }
 }
 
 #[test]

@@ -13,6 +13,12 @@
 //!
 //! What is known comes from a watch, from lists and from the answers to our own requests, and none of them waits for the
 //! others. So nothing replaces what is newer, and a pod that is known to be gone does not come back.
+//!
+//! A watch that was lost begins again with a list of all pods. It is read page by page, all of them of the moment at which
+//! the first one was made, and whatever it does not have is gone; except what answers have told of since it was asked for,
+//! which may be newer. The watch goes on where the list was made. So it will tell of each pod that is newer, and of its
+//! deletion, however soon that comes. And where it is past the version of such a pod and has not told of it, the pod had
+//! come and gone before the list was made: nobody will tell of that, so it is forgotten then.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet, VecDeque};
 use std::sync::Arc;
@@ -22,7 +28,7 @@ use k8s_openapi::jiff::{SignedDuration, Timestamp};
 use ronde_placement::{Gpus, Holder, Snapshot, SnapshotError};
 
 use super::nodes::NodeEntry;
-use super::pods::{Claim, OwnPod, PodEntry, Ticket};
+use super::pods::{Claim, JobKey, OwnPod, PodEntry, Ticket};
 
 /// After this time a claim that was not made use of counts no more. Managers give theirs up well before.
 pub(crate) const STALE: SignedDuration = SignedDuration::from_secs(120);
@@ -37,10 +43,10 @@ const LEVELS: [&str; 6] = [
     "nvidia.com/gpu.nvlink-domain",
 ];
 
-/// A set of pods: the uid of its job, and its number.
+/// A set of pods: its job, and its number.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(crate) struct GangKey {
-    pub(crate) job_uid: String,
+    pub(crate) job: JobKey,
     pub(crate) attempt: u32,
 }
 
@@ -74,12 +80,15 @@ pub struct Ledger {
     nodes: BTreeMap<String, NodeEntry>,
     pods: HashMap<(String, String), PodEntry>,
     /// Where the pods of each of our jobs are.
-    jobs: HashMap<String, BTreeSet<(String, String)>>,
+    jobs: HashMap<JobKey, BTreeSet<(String, String)>>,
     promises: BTreeMap<GangKey, Promise>,
     /// How often something has changed.
     changes: u64,
     /// The newest version of a pod that the watch has brought; it brings them in order.
     watched: u64,
+    /// Pods that answers have told of since the watch last began with a list, and that it has not told of itself: where
+    /// they are, and their versions.
+    ahead: HashMap<(String, String), u64>,
     gone: Gone,
 }
 
@@ -166,8 +175,30 @@ impl Ledger {
     pub fn note_pod(&mut self, pod: &Pod) {
         let key = key(pod);
         match PodEntry::read(pod) {
-            Some(entry) => self.note(key, entry),
+            Some(entry) => {
+                let told = entry.own.as_ref().map_or(u64::MAX, |own| own.version);
+                if self.ahead.get(&key).is_some_and(|answered| *answered <= told) {
+                    self.ahead.remove(&key);
+                }
+                self.note(key, entry);
+            }
             None => self.forget(&key),
+        }
+    }
+
+    /// The answer to a request of our own tells of a pod, perhaps before the watch does.
+    pub(crate) fn note_answer(&mut self, pod: &Pod) {
+        if let Some(entry) = PodEntry::read(pod) {
+            self.note_ahead(key(pod), entry);
+        }
+    }
+
+    fn note_ahead(&mut self, key: (String, String), entry: PodEntry) {
+        self.note(key.clone(), entry);
+        // If it was passed over, what is known counts.
+        let known = self.pods.get(&key).and_then(|known| known.own.as_ref());
+        if let Some(version) = known.map(|own| own.version).filter(|version| *version > self.watched) {
+            self.ahead.insert(key, version);
         }
     }
 
@@ -185,7 +216,7 @@ impl Ledger {
         self.forget(&key);
         self.changes += 1;
         if let Some(own) = &entry.own {
-            self.jobs.entry(own.job_uid.clone()).or_default().insert(key.clone());
+            self.jobs.entry(own.key()).or_default().insert(key.clone());
         }
         self.pods.insert(key, entry);
     }
@@ -204,13 +235,15 @@ impl Ledger {
     }
 
     fn forget(&mut self, key: &(String, String)) {
+        self.ahead.remove(key);
         let Some(entry) = self.pods.remove(key) else { return };
         self.changes += 1;
         let Some(own) = entry.own else { return };
-        if let Some(pods) = self.jobs.get_mut(&own.job_uid) {
+        let job = own.key();
+        if let Some(pods) = self.jobs.get_mut(&job) {
             pods.remove(key);
             if pods.is_empty() {
-                self.jobs.remove(&own.job_uid);
+                self.jobs.remove(&job);
             }
         }
     }
@@ -221,9 +254,16 @@ impl Ledger {
         self.changes += 1;
     }
 
-    /// Keeps only these pods.
+    /// The watch begins with a list of all pods. Whatever was answered before is older than that.
+    pub(crate) fn will_list(&mut self) {
+        self.ahead.clear();
+    }
+
+    /// Keeps only these pods, which were listed, and those that may be newer.
     pub(crate) fn keep_pods(&mut self, here: impl Fn(&(String, String)) -> bool) {
-        let gone: Vec<(String, String)> = self.pods.keys().filter(|key| !here(key)).cloned().collect();
+        self.ahead.retain(|key, _| !here(key));
+        let is_gone = |key: &&(String, String)| !here(key) && !self.ahead.contains_key(*key);
+        let gone: Vec<(String, String)> = self.pods.keys().filter(is_gone).cloned().collect();
         gone.iter().for_each(|key| self.forget(key));
     }
 
@@ -233,7 +273,7 @@ impl Ledger {
         let keys: Vec<_> =
             self.pods.iter().filter(|(_, entry)| old(entry)).map(|(key, _)| key.clone()).collect();
         keys.iter().for_each(|key| self.forget(key));
-        list.pods.into_iter().for_each(|(key, entry)| self.note(key, entry));
+        list.pods.into_iter().for_each(|(key, entry)| self.note_ahead(key, entry));
     }
 
     /// Counts a set as if its pods were there, until they are or it is given up.
@@ -248,9 +288,9 @@ impl Ledger {
     }
 
     /// Whether a job is about to claim GPUs, or has claimed some.
-    pub(crate) fn claims(&self, job_uid: &str) -> bool {
-        self.promises.keys().any(|key| key.job_uid == job_uid)
-            || self.pods_of(job_uid).iter().any(|pod| !pod.terminating && !pod.is_finished())
+    pub(crate) fn claims(&self, job: &JobKey) -> bool {
+        self.promises.keys().any(|key| key.job == *job)
+            || self.pods_of(job).iter().any(|pod| !pod.terminating && !pod.is_finished())
     }
 
     /// How often something has changed: where it is the same, everything is.
@@ -261,17 +301,23 @@ impl Ledger {
     /// The watch has brought all changes of pods up to this version.
     pub(crate) fn has_watched(&mut self, version: u64) {
         self.watched = self.watched.max(version);
+        let passed = self.ahead.iter().filter(|(_, answered)| **answered <= version);
+        let gone: Vec<(String, String)> = passed.map(|(key, _)| key.clone()).collect();
+        gone.iter().for_each(|key| self.forget(key));
     }
 
     /// Whether all pods are known that were made before the newest of this job's.
-    pub(crate) fn is_past(&self, job_uid: &str) -> bool {
-        self.pods_of(job_uid).iter().all(|pod| pod.version <= self.watched)
+    pub(crate) fn is_past(&self, job: &JobKey) -> bool {
+        self.pods_of(job).iter().all(|pod| pod.version <= self.watched)
     }
 
     /// The pods of a job, all sets of them, by name.
-    pub(crate) fn pods_of(&self, job_uid: &str) -> Vec<&OwnPod> {
-        let keys = self.jobs.get(job_uid).into_iter().flatten();
-        keys.filter_map(|key| self.pods.get(key)?.own.as_deref()).collect()
+    pub(crate) fn pods_of(&self, job: &JobKey) -> Vec<&OwnPod> {
+        self.entries(job).filter_map(|entry| entry.own.as_deref()).collect()
+    }
+
+    fn entries(&self, job: &JobKey) -> impl Iterator<Item = &PodEntry> {
+        self.jobs.get(job).into_iter().flatten().filter_map(|key| self.pods.get(key))
     }
 
     /// All pods that were made here.
@@ -344,81 +390,28 @@ impl Ledger {
     /// What is held of each node.
     fn held(&self, now: Timestamp, claims: Claims<'_>) -> HashMap<&str, Held> {
         let mut held: HashMap<&str, Held> = HashMap::new();
-        let mut gangs: BTreeMap<GangKey, Vec<&PodEntry>> = BTreeMap::new();
-        for entry in self.pods.values() {
-            match &entry.own {
-                Some(own) => {
-                    let key = GangKey { job_uid: own.job_uid.clone(), attempt: own.attempt };
-                    gangs.entry(key).or_default().push(entry);
+        for entry in self.pods.values().filter(|entry| entry.own.is_none()) {
+            charge(&mut held, entry);
+        }
+        for job in self.jobs.keys() {
+            let mut gangs: BTreeMap<u32, Vec<&PodEntry>> = BTreeMap::new();
+            for entry in self.entries(job) {
+                let attempt = entry.own.as_ref().map_or(0, |own| own.attempt);
+                gangs.entry(attempt).or_default().push(entry);
+            }
+            for (attempt, pods) in gangs {
+                let is_asking = |own: &GangKey| own.job == *job && own.attempt == attempt;
+                if !matches!(claims, Claims::Before(_, own) | Claims::Others(own) if is_asking(own)) {
+                    charge_gang(&mut held, &pods, now, claims);
                 }
-                None => charge(&mut held, entry),
             }
         }
-        for (key, pods) in &gangs {
-            self.charge_gang(&mut held, key, pods, now, claims);
-        }
         if matches!(claims, Claims::All) {
-            let open = self.promises.iter().filter(|(key, _)| !gangs.contains_key(key));
+            let exists = |set: &GangKey| self.pods_of(&set.job).iter().any(|own| own.attempt == set.attempt);
+            let open = self.promises.iter().filter(|(set, _)| !exists(set));
             open.for_each(|(_, promise)| charge_promise(&mut held, promise, now));
         }
         held
-    }
-
-    /// Charges one set of our pods: those that are let at the scheduler one by one, those still gated as a whole.
-    fn charge_gang<'a>(
-        &'a self,
-        held: &mut HashMap<&'a str, Held>,
-        key: &GangKey,
-        pods: &[&'a PodEntry],
-        now: Timestamp,
-        claims: Claims<'_>,
-    ) {
-        if matches!(claims, Claims::Before(_, own) | Claims::Others(own) if own == key) {
-            return;
-        }
-        let is_claim = |own: &OwnPod| own.gated && !own.bound;
-        let mut covered: BTreeMap<&str, u32> = BTreeMap::new();
-        for entry in pods {
-            let Some(own) = entry.own.as_deref().filter(|own| !is_claim(own)) else { continue };
-            *covered.entry(own.pinned.as_str()).or_default() += own.gpus;
-            charge(held, entry);
-        }
-        // A claim that is being deleted is given up.
-        let gated = || {
-            pods.iter()
-                .filter_map(|entry| entry.own.as_deref().map(|own| (*entry, own)))
-                .filter(|(_, own)| is_claim(own) && !own.terminating)
-        };
-        let own = || pods.iter().filter_map(|entry| entry.own.as_deref());
-        let Some(ticket) = own().map(OwnPod::ticket).min() else { return };
-        let is_safe = own().any(|own| !own.gated && !own.terminating && !own.is_finished());
-        let counts = match claims {
-            _ if is_safe => true,
-            Claims::Before(mine, _) if ticket >= *mine => false,
-            _ => now.duration_since(ticket.created) < STALE,
-        };
-        let Some((first, claim)) = gated().find_map(|(entry, own)| Some((entry, own.claim.as_ref()?))) else {
-            return;
-        };
-        if !counts {
-            return;
-        }
-        // The pods that exist say what they take besides GPUs.
-        for (entry, _) in gated() {
-            if let Some(node) = &entry.node {
-                let held = held.entry(node).or_default();
-                held.cpu_milli += entry.holds.get("cpu").copied().unwrap_or(0);
-                held.memory += entry.holds.get("memory").copied().unwrap_or(0).div_ceil(1000);
-                held.pods += 1;
-            }
-        }
-        for (node, gpus) in &claim.nodes {
-            let open = gpus.saturating_sub(covered.get(node.as_str()).copied().unwrap_or(0));
-            if open > 0 {
-                let held = held.entry(node).or_default();
-                held.take(&claim.resource, open, &first.called, first.since);
-            }
-        }
     }
 }
 
@@ -449,6 +442,58 @@ impl Held {
                 gpus: count,
                 since,
             }),
+        }
+    }
+}
+
+/// Charges one set of our pods: those that are let at the scheduler one by one, those still gated as a whole.
+fn charge_gang<'a>(
+    held: &mut HashMap<&'a str, Held>,
+    pods: &[&'a PodEntry],
+    now: Timestamp,
+    claims: Claims<'_>,
+) {
+    let is_claim = |own: &OwnPod| own.gated && !own.bound;
+    let mut covered: BTreeMap<&str, u32> = BTreeMap::new();
+    for entry in pods {
+        let Some(own) = entry.own.as_deref().filter(|own| !is_claim(own)) else { continue };
+        *covered.entry(own.pinned.as_str()).or_default() += own.gpus;
+        charge(held, entry);
+    }
+    // A claim that is being deleted is given up.
+    let gated = || {
+        pods.iter()
+            .filter_map(|entry| entry.own.as_deref().map(|own| (*entry, own)))
+            .filter(|(_, own)| is_claim(own) && !own.terminating)
+    };
+    let own = || pods.iter().filter_map(|entry| entry.own.as_deref());
+    let Some(ticket) = own().map(OwnPod::ticket).min() else { return };
+    let is_safe = own().any(|own| !own.gated && !own.terminating && !own.is_finished());
+    let counts = match claims {
+        _ if is_safe => true,
+        Claims::Before(mine, _) if ticket >= *mine => false,
+        _ => now.duration_since(ticket.created) < STALE,
+    };
+    let Some((first, claim)) = gated().find_map(|(entry, own)| Some((entry, own.claim.as_ref()?))) else {
+        return;
+    };
+    if !counts {
+        return;
+    }
+    // The pods that exist say what they take besides GPUs.
+    for (entry, _) in gated() {
+        if let Some(node) = &entry.node {
+            let held = held.entry(node).or_default();
+            held.cpu_milli += entry.holds.get("cpu").copied().unwrap_or(0);
+            held.memory += entry.holds.get("memory").copied().unwrap_or(0).div_ceil(1000);
+            held.pods += 1;
+        }
+    }
+    for (node, gpus) in &claim.nodes {
+        let open = gpus.saturating_sub(covered.get(node.as_str()).copied().unwrap_or(0));
+        if open > 0 {
+            let held = held.entry(node).or_default();
+            held.take(&claim.resource, open, &first.called, first.since);
         }
     }
 }

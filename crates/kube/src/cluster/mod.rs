@@ -12,4 +12,4 @@ pub(crate) mod requests;
 
 pub(crate) use ledger::{Claims, GangKey, OwnPods, Promise, STALE};
 pub use ledger::{Ledger, Remarks};
-pub(crate) use pods::{Claim, Ended, OwnPod, PodPhase, Ticket};
+pub(crate) use pods::{Claim, Ended, JobKey, OwnPod, PodPhase, Ticket};

@@ -1,6 +1,7 @@
 //! One pod: what it holds of which node, and, if it is one of ours, how it is doing.
 
 use std::collections::BTreeMap;
+use std::fmt;
 
 use k8s_openapi::api::core::v1::{ContainerStatus, Pod, PodSpec};
 use k8s_openapi::jiff::Timestamp;
@@ -10,14 +11,32 @@ use super::nodes::is_device;
 use super::requests::{self, Amounts};
 use crate::job::names;
 
-/// The order of claims: by when their first pod was created, and within a second by the uid of their job.
+/// Which job a pod is of: what its labels say, and where it is.
+///
+/// Uids are no secret, and whoever may make pods anywhere may label them as they like. So a pod is a job's only in the
+/// job's own namespace; anywhere else it is a claim like any other. Jobs that are run from inside one pod have that
+/// pod's uid, and are told apart by their names.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub(crate) struct JobKey {
+    pub(crate) uid: String,
+    pub(crate) namespace: String,
+    pub(crate) name: String,
+}
+
+impl fmt::Display for JobKey {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(out, "{}/{}/{}", self.uid, self.namespace, self.name)
+    }
+}
+
+/// The order of claims: by when their first pod was created, and within a second by their job, of which the uid counts first.
 ///
 /// It is the same for everybody and never changes. It says only who of two that see each other gives way: that nobody goes
 /// on who does not see the other is not left to clocks (`course/claim.rs`).
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Ticket {
     pub(crate) created: Timestamp,
-    pub(crate) job_uid: String,
+    pub(crate) job: JobKey,
 }
 
 /// What a whole set of pods claims; every pod of it says it.
@@ -58,6 +77,9 @@ pub(crate) struct OwnPod {
     /// The node it is pinned to.
     pub(crate) pinned: String,
     pub(crate) gpus: u32,
+    /// Thousandths of a CPU and bytes of memory that it asks for, with what others have added to what was asked for here.
+    pub(crate) cpu_milli: u64,
+    pub(crate) memory: u64,
     /// Whether our own gate is on it, and whether somebody else's is.
     pub(crate) gated: bool,
     pub(crate) foreign_gate: Option<String>,
@@ -107,6 +129,8 @@ pub(crate) struct Ended {
     pub(crate) disrupted: bool,
     /// Ended by its manager, when the job was given up.
     pub(crate) given_up: bool,
+    /// Turned away by its node: nothing of it ever started.
+    pub(crate) refused: bool,
 }
 
 impl PodEntry {
@@ -157,8 +181,9 @@ impl OwnPod {
             .find(|one| one.type_ == "PodScheduled" && one.reason.as_deref() == Some("Unschedulable"))
             .map(|one| one.message.clone().unwrap_or_default());
         let claim: Option<Claim> = note(names::CLAIM).and_then(|text| serde_json::from_str(text).ok());
-        let resource = claim.as_ref().map_or("", |claim| claim.resource.as_str());
-        let gpus = requests::effective(spec).get(resource).copied().unwrap_or(0).div_ceil(1000);
+        let asks = requests::effective(spec);
+        let asks_for = |resource: &str| asks.get(resource).copied().unwrap_or(0);
+        let gpus = asks_for(claim.as_ref().map_or("", |claim| &claim.resource)).div_ceil(1000);
         let train = statuses(pod).find(|one| one.name == names::TRAIN);
         let running = train.and_then(|one| one.state.as_ref()?.running.as_ref());
         let ended = ended(pod, train);
@@ -179,6 +204,8 @@ impl OwnPod {
             claim,
             pinned: pinned(spec).unwrap_or_default(),
             gpus: u32::try_from(gpus).unwrap_or(u32::MAX),
+            cpu_milli: asks_for("cpu"),
+            memory: asks_for("memory").div_ceil(1000),
             gated: gates.clone().any(|gate| gate.name == names::GATE),
             foreign_gate: gates.clone().find(|gate| gate.name != names::GATE).map(|gate| gate.name.clone()),
             placed: note(names::PLACED).and_then(|text| text.parse().ok()),
@@ -201,7 +228,17 @@ impl OwnPod {
 
     /// The order in which a claim made of this pod alone would come.
     pub(crate) fn ticket(&self) -> Ticket {
-        Ticket { created: self.created, job_uid: self.job_uid.clone() }
+        Ticket { created: self.created, job: self.key() }
+    }
+
+    /// Which job it is of.
+    pub(crate) fn key(&self) -> JobKey {
+        JobKey { uid: self.job_uid.clone(), namespace: self.namespace.clone(), name: self.job.clone() }
+    }
+
+    /// Whether its node has turned it away.
+    pub(crate) fn is_refused(&self) -> bool {
+        self.ended.as_ref().is_some_and(|ended| ended.refused)
     }
 
     /// Whether it has ended, well or not.
@@ -290,6 +327,7 @@ fn ended(pod: &Pod, train: Option<&ContainerStatus>) -> Option<Ended> {
         at: terminated.and_then(|ended| ended.finished_at.as_ref()).map(|time| time.0),
         exit_code: terminated.map(|ended| ended.exit_code),
         given_up,
+        refused: phase(pod) == PodPhase::Failed && !statuses(pod).any(has_started) && is_refusal(&reason),
         disrupted: disruption(pod).is_some()
             || matches!(
                 reason.as_str(),
@@ -304,4 +342,21 @@ fn ended(pod: &Pod, train: Option<&ContainerStatus>) -> Option<Ended> {
         reason,
         message: message.unwrap_or_default(),
     })
+}
+
+/// Whether a container runs or has run.
+fn has_started(container: &ContainerStatus) -> bool {
+    let state = container.state.as_ref();
+    state.is_some_and(|state| state.running.is_some() || state.terminated.is_some())
+}
+
+/// Whether a kubelet turns a pod away for such a reason: the node does not have what the scheduler thought it has, since
+/// somebody went past the scheduler, or one of its devices is broken.
+fn is_refusal(reason: &str) -> bool {
+    // `OutOfcpu`, `OutOfmemory`, `OutOfpods`, `OutOfnvidia.com/gpu`.
+    reason.starts_with("OutOf")
+        || matches!(
+            reason,
+            "UnexpectedAdmissionError" | "TopologyAffinityError" | "NodeAffinity" | "NodeShutdown"
+        )
 }

@@ -2,9 +2,8 @@
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use crate::connect::Answers;
 use crate::job::Phase;
@@ -23,10 +22,14 @@ const PHASES: [Phase; 8] = [
 /// The spans into which waits are sorted, in seconds: from at once to half a day.
 const SPANS: [u64; 9] = [1, 5, 15, 60, 300, 900, 3600, 14_400, 43_200];
 
+/// How long a manager that acts may take to begin with the next round. It does so every half minute at least.
+const STUCK: Duration = Duration::from_secs(120);
+
 /// What is counted.
 #[derive(Debug, Default)]
 pub(super) struct Figures {
-    leads: AtomicBool,
+    /// When this manager last began with a round, or to be the one that acts, if it is.
+    active: Mutex<Option<Instant>>,
     counted: Mutex<Counted>,
     answers: Mutex<Arc<Answers>>,
 }
@@ -43,14 +46,25 @@ struct Counted {
 }
 
 impl Figures {
-    /// Whether this manager is the one that acts.
-    pub(super) fn leads(&self, leads: bool) {
-        self.leads.store(leads, Ordering::Relaxed);
+    /// This manager is the one that acts from now on.
+    pub(super) fn leads(&self) {
+        *self.active() = Some(Instant::now());
+    }
+
+    /// Why this manager should be started anew, if it should: it is to act, and does not.
+    pub(super) fn trouble(&self, now: Instant) -> Option<String> {
+        let lasts = now.saturating_duration_since((*self.active())?);
+        (lasts > STUCK).then(|| format!("no round has begun for {} s", lasts.as_secs()))
+    }
+
+    /// Whether the API server has ever answered. One that waits for the lease is ready, too.
+    pub(super) fn is_connected(&self) -> bool {
+        !self.heard().counts().is_empty()
     }
 
     /// What the API server answers is counted here.
     pub(super) fn answers(&self, answers: &Arc<Answers>) {
-        *self.answers.lock().unwrap_or_else(PoisonError::into_inner) = Arc::clone(answers);
+        *self.heard() = Arc::clone(answers);
     }
 
     /// Notes a round and the phases of all jobs in it.
@@ -63,6 +77,9 @@ impl Figures {
             }
         }
         counted.rounds += 1;
+        if let Some(last) = self.active().as_mut() {
+            *last = Instant::now();
+        }
     }
 
     /// Notes how many GPUs there are, and how many are free.
@@ -81,6 +98,14 @@ impl Figures {
 
     fn counted(&self) -> MutexGuard<'_, Counted> {
         self.counted.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn active(&self) -> MutexGuard<'_, Option<Instant>> {
+        self.active.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn heard(&self) -> MutexGuard<'_, Arc<Answers>> {
+        self.answers.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// All of it, as Prometheus reads it.
@@ -111,11 +136,11 @@ impl Figures {
         page.line(&format!("{name}_sum"), "", counted.waited.as_secs_f64());
         page.line(&format!("{name}_count"), "", all);
         page.head("ronde_api_requests_total", "counter", "Answers of the API server, by status code.");
-        for (code, count) in self.answers.lock().unwrap_or_else(PoisonError::into_inner).counts() {
+        for (code, count) in self.heard().counts() {
             page.line("ronde_api_requests_total", &format!("code=\"{code}\""), count);
         }
         page.head("ronde_leader", "gauge", "Whether this manager acts.");
-        page.line("ronde_leader", "", u8::from(self.leads.load(Ordering::Relaxed)));
+        page.line("ronde_leader", "", u8::from(self.active().is_some()));
         page.head("ronde_rounds_total", "counter", "How often all jobs were looked at.");
         page.line("ronde_rounds_total", "", counted.rounds);
         page.0
@@ -144,7 +169,7 @@ mod tests {
     #[test]
     fn all_that_is_counted_is_told_and_buckets_add_up() {
         let figures = Figures::default();
-        figures.leads(true);
+        figures.leads();
         figures.count([Phase::Running, Phase::Running, Phase::Pending].into_iter());
         figures.gpus([("nvidia.com/gpu".to_owned(), (10, 4))].into());
         for seconds in [0, 1, 70, 100_000] {
@@ -175,6 +200,20 @@ mod tests {
         ] {
             assert!(text.lines().any(|told| told == line), "{line} is not in\n{text}");
         }
+    }
+
+    #[test]
+    fn who_is_to_act_and_does_not_begin_a_round_is_in_trouble() {
+        let figures = Figures::default();
+        let later = |seconds| Instant::now() + Duration::from_secs(seconds);
+        assert_eq!(figures.trouble(later(3600)), None, "another acts");
+        figures.leads();
+        assert_eq!(figures.trouble(later(100)), None);
+        let trouble = figures.trouble(later(200)).expect("nothing has begun");
+        assert!(trouble.starts_with("no round has begun for "), "{trouble}");
+        figures.count(std::iter::empty());
+        assert_eq!(figures.trouble(later(100)), None);
+        assert!(figures.trouble(later(200)).is_some());
     }
 
     #[test]

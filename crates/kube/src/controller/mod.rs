@@ -57,7 +57,7 @@ pub async fn control(controller: Controller) -> Result<(), Error> {
     let lease = lease::Lease::new(&connection, &controller.identity);
     let work = async {
         let since = lease.take().await?;
-        figures.leads(true);
+        figures.leads();
         // A task of its own, which planning for many jobs does not hold up. It ends with the set that it is in.
         let mut keeping = JoinSet::new();
         keeping.spawn(lease.clone().keep(since));

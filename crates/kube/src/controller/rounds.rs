@@ -160,7 +160,7 @@ impl Rounds<'_> {
             let may_claim = queue.ask(job);
             let may = may_claim.is_ok();
             self.begin(listed, may_claim, memories, under_way);
-            if may && !self.view.ledger().claims(&job.uid) {
+            if may && !self.view.ledger().claims(&listed.job.key()) {
                 queue.refused(job);
             }
         }
@@ -276,7 +276,7 @@ impl Rounds<'_> {
             let Some(Memory { status, is_busy, .. }) = memories.get(uid) else { continue };
             let waits = matches!(status.phase, Phase::Pending | Phase::Suspended);
             // One that is claiming does not wait any more, though its turn has not ended.
-            if !waits || *is_busy && ledger.claims(uid) {
+            if !waits || *is_busy && ledger.claims(&job.key()) {
                 active.push(uid.clone());
                 continue;
             }

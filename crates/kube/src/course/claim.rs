@@ -6,14 +6,19 @@
 //!
 //! So that one of the two does go on, the younger gives way: it is deleted as a whole, and comes again after a pause. The
 //! older waits until it sees the younger gone; or sees that it was let go, having listed before the older was there.
+//!
+//! The pods that were made say what they need besides GPUs, as somebody may have added to it. Where a node does not have that
+//! much, the scheduler is not let at them: the next plan does without the node.
+
+use std::collections::BTreeMap;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use k8s_openapi::jiff::SignedDuration;
-use ronde_placement::{Cause, Plan};
+use ronde_placement::{Cause, Node, Plan, Reason};
 
 use super::status::{Said, told};
-use super::{Action, Current, Decision, Observed, ending, pause};
-use crate::cluster::{Claims, Ticket};
+use super::{Action, Current, Decision, Observed, elsewhere, ending, pause};
+use crate::cluster::{Claims, OwnPod, Ticket};
 use crate::job::{Gang, Phase, request};
 
 /// How long a claim may stay unused: well below the time after which others stop counting it.
@@ -140,8 +145,12 @@ pub(super) fn secure(seen: &Observed<'_>, current: &Current<'_>, gang: &Gang) ->
         decision.actions = vec![Action::List];
         return decision;
     }
-    if let Some(Rival::Older(node)) = rival {
-        return yields(format!("another job came first on {node}"));
+    match rival {
+        Some(Rival::Older(Short::OfGpus(node))) => {
+            return yields(format!("another job came first on {node}"));
+        }
+        Some(Rival::Older(Short::Besides(nodes))) => return elsewhere::too_little(seen, current, &nodes),
+        Some(Rival::Younger) | None => {}
     }
     let chief = current.chief().map(|chief| chief.uid.clone()).unwrap_or_default();
     // Before any pod can run, so that its chief's name is there when it asks.
@@ -160,27 +169,53 @@ pub(super) fn ungate(current: &Current<'_>) -> impl Iterator<Item = Action> {
 
 /// Who is in the way of a claim.
 enum Rival {
-    /// Somebody who came first, on this node, or has the GPUs already.
-    Older(String),
+    /// Somebody who came first, or has it already.
+    Older(Short),
     /// Only such as will give way.
     Younger,
 }
 
 fn rival(seen: &Observed<'_>, current: &Current<'_>, gang: &Gang, mine: &Ticket) -> Option<Rival> {
     let key = current.key(seen.job);
-    short(seen, gang, Claims::Others(&key))?;
-    Some(short(seen, gang, Claims::Before(mine, &key)).map_or(Rival::Younger, Rival::Older))
+    short(seen, current, gang, Claims::Others(&key))?;
+    Some(short(seen, current, gang, Claims::Before(mine, &key)).map_or(Rival::Younger, Rival::Older))
 }
 
-/// A node on which these claims leave too little.
-fn short(seen: &Observed<'_>, gang: &Gang, claims: Claims<'_>) -> Option<String> {
+/// What there is too little of.
+enum Short {
+    /// GPUs, on this node.
+    OfGpus(String),
+    /// What pods need besides, by node and with the reason. They may need more than was planned with: a limit range of
+    /// their namespace gives requests to containers that have none, and a runtime class has an overhead.
+    Besides(BTreeMap<String, Reason>),
+}
+
+/// What these claims leave too little of.
+fn short(seen: &Observed<'_>, current: &Current<'_>, gang: &Gang, claims: Claims<'_>) -> Option<Short> {
     let Ok(snapshot) = seen.ledger.snapshot(seen.now, claims) else {
-        return gang.members.first().map(|member| member.node.clone());
+        return gang.members.first().map(|member| Short::OfGpus(member.node.clone()));
     };
     let resource = &seen.job.spec.resource;
-    gang.claim().into_iter().find_map(|(name, gpus)| {
-        let node = snapshot.nodes.iter().find(|node| node.name == name);
-        let free = node.and_then(|node| node.gpus.get(resource)).map_or(0, |gpus| gpus.free);
-        (free < gpus).then_some(name)
-    })
+    let find = |name: &str| snapshot.nodes.iter().find(|node| node.name == name);
+    let scarce = gang.claim().into_iter().find(|(name, gpus)| {
+        let free = find(name).and_then(|node| node.gpus.get(resource)).map_or(0, |gpus| gpus.free);
+        free < *gpus
+    });
+    if let Some((node, _)) = scarce {
+        return Some(Short::OfGpus(node));
+    }
+    let besides =
+        current.pods.iter().filter_map(|pod| Some((pod.pinned.clone(), lacks(find(&pod.pinned)?, pod)?)));
+    let besides: BTreeMap<String, Reason> = besides.collect();
+    (!besides.is_empty()).then_some(Short::Besides(besides))
+}
+
+/// What a node does not have for a pod.
+fn lacks(node: &Node, pod: &OwnPod) -> Option<Reason> {
+    let (free_milli, pod_milli) = (node.free_cpu_milli, pod.cpu_milli);
+    let (free, needed) = (node.free_memory, pod.memory);
+    if pod_milli > free_milli {
+        return Some(Reason::Cpu { free_milli, each_milli: 0, pod_milli });
+    }
+    (needed > free).then_some(Reason::Memory { free, each: 0, pod: needed })
 }

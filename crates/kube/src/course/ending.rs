@@ -5,11 +5,13 @@
 //!
 //! Pods whose logs are worth keeping are not deleted but end: a pod that has ended holds no GPU.
 
+use std::collections::BTreeSet;
+
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
 
 use super::status::{Said, told};
-use super::{Action, Current, Decision, Observed, pause};
+use super::{Action, Current, Decision, Observed, elsewhere, pause};
 use crate::cluster::{OwnPod, PodPhase};
 use crate::job::{Avoided, JobStatus, Phase, RootKind, names};
 
@@ -20,8 +22,8 @@ const FIRST_RETRY: i64 = 5;
 const LONGEST_RETRY: i64 = 300;
 /// How long a pod's other containers may go on after its training has ended.
 const OTHERS_PATIENCE: SignedDuration = SignedDuration::from_secs(5);
-/// How long a pod that was told to end may take until it is deleted after all, and its logs with it.
-const END_PATIENCE: SignedDuration = SignedDuration::from_secs(90);
+/// How long a pod that was told to end may take longer than it should until it is deleted after all, and its logs with it.
+const END_PATIENCE: SignedDuration = SignedDuration::from_secs(60);
 /// How long a node on which a job was lost is left out.
 const AVOID: SignedDuration = SignedDuration::from_secs(300);
 
@@ -65,6 +67,9 @@ pub(super) fn has_ended_well(current: &Current<'_>) -> bool {
 
 /// Whether the current set has come to an end, and what then.
 pub(super) fn ended(seen: &Observed<'_>, current: &Current<'_>) -> Option<Decision> {
+    if let Some(refused) = refused(seen, current) {
+        return Some(elsewhere::not_taken(seen, current, refused));
+    }
     let chief = current.chief();
     if let Some(chief) = chief {
         let code = chief.ended.as_ref().and_then(|ended| ended.exit_code);
@@ -127,6 +132,17 @@ pub(super) fn ended(seen: &Observed<'_>, current: &Current<'_>) -> Option<Decisi
     Some(Decision { actions: Vec::new(), status, wake: Some(CHIEF_PATIENCE - waited) })
 }
 
+/// A pod that its node has turned away before the training started, which it does when all pods run. A kubelet that is
+/// started anew may turn away a pod that has run, and nothing in the pod tells that any more; so one is counted as turned
+/// away only if neither the last status nor the chief knows of a training.
+fn refused<'a>(seen: &Observed<'_>, current: &Current<'a>) -> Option<&'a OwnPod> {
+    let has_ended = current.chief().is_some_and(|chief| chief.ended.is_some() && !chief.is_refused());
+    if seen.status.phase == Phase::Running || has_ended {
+        return None;
+    }
+    current.pods.iter().copied().find(|pod| pod.is_refused())
+}
+
 /// A pod of the set that is not there any more.
 fn missing(current: &Current<'_>) -> Option<String> {
     let gang = current.gang.as_ref();
@@ -148,7 +164,8 @@ fn success(seen: &Observed<'_>, current: &Current<'_>) -> Decision {
 /// The attempt has failed: another one, or the end.
 pub(super) fn fail(seen: &Observed<'_>, current: &Current<'_>, failure: Failure) -> Decision {
     // Chiefs that failed stay, so they can be counted by a manager that knows nothing else.
-    let chiefs = current.earlier.iter().filter(|pod| pod.is_chief && pod.phase == PodPhase::Failed).count();
+    let has_failed = |pod: &&&OwnPod| pod.is_chief && pod.phase == PodPhase::Failed && !pod.is_refused();
+    let chiefs = current.earlier.iter().filter(has_failed).count();
     let failures = seen.status.failures.max(u32::try_from(chiefs).unwrap_or(u32::MAX)).saturating_add(1);
     if failure.for_good || failures > seen.job.spec.retries {
         let mut status = told(seen, Phase::Failed, current.attempt, failure.said);
@@ -232,7 +249,8 @@ fn left(seen: &Observed<'_>, status: &JobStatus) -> SignedDuration {
 }
 
 /// What becomes of pods that are not to go on, and when to look again. Those with logs worth keeping end, all others are
-/// deleted. `attempt` is the job's current one.
+/// deleted; those that were turned away last, when nothing else of their set is left: as long as they are there, a manager
+/// that knows nothing else sees why the others go. `attempt` is the job's current one.
 pub(super) fn put_away(
     seen: &Observed<'_>,
     status: &JobStatus,
@@ -240,7 +258,13 @@ pub(super) fn put_away(
     pods: &[&OwnPod],
 ) -> (Vec<Action>, Option<SignedDuration>) {
     let (mut deleted, mut ended, mut wake) = (Vec::new(), Vec::new(), None);
+    let limit = SignedDuration::from_secs(i64::from(seen.job.spec.grace_seconds())) + END_PATIENCE;
+    let goes = |pod: &&&OwnPod| !pod.is_refused() && !is_kept(seen, status, attempt, pod);
+    let going: BTreeSet<u32> = pods.iter().filter(goes).map(|pod| pod.attempt).collect();
     for pod in pods.iter().filter(|pod| !pod.terminating) {
+        if pod.is_refused() && going.contains(&pod.attempt) {
+            continue;
+        }
         if !is_kept(seen, status, attempt, pod) {
             deleted.push(Action::DeletePod { pod: pod.name.clone(), uid: pod.uid.clone() });
             continue;
@@ -253,7 +277,7 @@ pub(super) fn put_away(
         let since = since.or(status.finished.as_ref().map(|time| time.0)).unwrap_or(seen.now);
         let waited = seen.now.duration_since(since);
         let patience = if is_over { OTHERS_PATIENCE } else { SignedDuration::ZERO };
-        if waited >= END_PATIENCE {
+        if waited >= limit {
             deleted.push(Action::DeletePod { pod: pod.name.clone(), uid: pod.uid.clone() });
         } else if waited < patience {
             wake = super::sooner(wake, Some(patience - waited));
@@ -263,7 +287,7 @@ pub(super) fn put_away(
                 let (name, uid) = (pod.name.clone(), pod.uid.clone());
                 ended.push(Action::EndPod { pod: name, uid, why: why.to_owned() });
             }
-            wake = super::sooner(wake, Some(END_PATIENCE - waited));
+            wake = super::sooner(wake, Some(limit - waited));
         }
     }
     deleted.append(&mut ended);
@@ -273,7 +297,7 @@ pub(super) fn put_away(
 /// Whether a pod that is not to go on stays for its logs. Chiefs of attempts that have failed also stay because they are
 /// counted, by a manager that knows nothing else.
 fn is_kept(seen: &Observed<'_>, status: &JobStatus, attempt: u32, pod: &OwnPod) -> bool {
-    let has_ended = pod.is_chief && (pod.is_finished() || pod.ended.is_some());
+    let has_ended = pod.is_chief && (pod.is_finished() || pod.ended.is_some()) && !pod.is_refused();
     if !status.phase.is_final() {
         return has_ended;
     }

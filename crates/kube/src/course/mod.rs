@@ -8,10 +8,12 @@
 //!    ▲                    │ another set came first              │ no place in time        │ failed, with retries left
 //!    └────────────────────┴──────────── all pods deleted ───────┴──────────────────────────┘
 //! ```
-//! `claim.rs` goes from waiting to a safe claim, `watching.rs` from there to running pods, `ending.rs` says what an end
-//! means and what is left to do then, `setback.rs` what follows if the API server does not take an action.
+//! `claim.rs` goes from waiting to a safe claim, `watching.rs` from there to running pods, `elsewhere.rs` back if a node does
+//! not take one, `ending.rs` says what an end means and what is left to do then, `setback.rs` what follows if the API server
+//! does not take an action.
 
 mod claim;
+mod elsewhere;
 mod ending;
 mod setback;
 #[cfg(test)]
@@ -23,7 +25,8 @@ mod watching;
 
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
 
-use crate::cluster::{GangKey, Ledger, OwnPod};
+use crate::cluster::{GangKey, JobKey, Ledger, OwnPod};
+use crate::fingerprint::fingerprint;
 use crate::job::{Gang, Job, JobStatus, Phase, validate};
 
 pub(crate) use setback::{Kind as SetbackKind, Setback, answer};
@@ -93,7 +96,7 @@ pub(crate) struct Current<'a> {
 
 impl<'a> Current<'a> {
     pub(crate) fn of(seen: &Observed<'a>) -> Current<'a> {
-        let pods = seen.ledger.pods_of(&seen.job.root.uid);
+        let pods = seen.ledger.pods_of(&seen.job.key());
         let newest = pods.iter().map(|pod| pod.attempt).max().unwrap_or(0);
         let mut attempt = newest.max(seen.status.attempt);
         // A set that is all gated and being deleted was given up, also if nobody could write that down.
@@ -117,7 +120,7 @@ impl<'a> Current<'a> {
     }
 
     pub(crate) fn key(&self, job: &Job) -> GangKey {
-        GangKey { job_uid: job.root.uid.clone(), attempt: self.attempt }
+        GangKey { job: job.key(), attempt: self.attempt }
     }
 
     pub(crate) fn chief(&self) -> Option<&'a OwnPod> {
@@ -175,8 +178,13 @@ fn next(seen: &Observed<'_>, current: &Current<'_>) -> Decision {
 /// How long to wait before beginning anew: `first` seconds, twice as long each time after that, up to `longest`; not the
 /// same for two jobs, so that those who were in each other's way are not again.
 pub(crate) fn pause(seen: &Observed<'_>, first: f64, longest: f64) -> SignedDuration {
-    let wait = (first * f64::from(1u32 << seen.status.yields.min(16))).min(longest);
-    SignedDuration::from_secs_f64(wait * (0.5 + spread(&seen.job.root.uid, seen.status.yields)))
+    let wait = doubled(first, seen.status.yields, longest);
+    SignedDuration::from_secs_f64(wait * (0.5 + spread(&seen.job.key(), seen.status.yields)))
+}
+
+/// A time that is doubled so often, up to `longest`.
+fn doubled(first: f64, times: u32, longest: f64) -> f64 {
+    (first * f64::from(1u32 << times.min(16))).min(longest)
 }
 
 /// Deletes these pods, except those that are being deleted.
@@ -186,10 +194,7 @@ pub(crate) fn delete<'a>(pods: impl IntoIterator<Item = &'a OwnPod>) -> Vec<Acti
 }
 
 /// A number between 0 and 1 that differs from job to job and from try to try, so that those who collided do not again.
-fn spread(uid: &str, count: u32) -> f64 {
-    // FNV: short, and the same on every machine.
-    let bytes = uid.bytes().chain(count.to_le_bytes());
-    let hash = bytes
-        .fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x100_0000_01b3));
-    (hash >> 11) as f64 / (1u64 << 53) as f64
+fn spread(job: &JobKey, count: u32) -> f64 {
+    let bytes = job.uid.bytes().chain(job.name.bytes()).chain(count.to_le_bytes());
+    (fingerprint(bytes) >> 11) as f64 / (1u64 << 53) as f64
 }

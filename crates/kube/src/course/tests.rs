@@ -1,7 +1,9 @@
 //! One state of a job at a time: what is observed, and what must be decided.
 //!
 //! A case begins with a job of 6 GPUs on nodes with 5, 3 and 2, whose pods are as `Set` says; what is special about it is
-//! done to the pods as JSON. What happens over time is in `simulation.rs`.
+//! done to the pods as JSON. Pods that get no place are in `tests/elsewhere.rs`; what happens over time is in `simulation`.
+
+mod elsewhere;
 
 use k8s_openapi::api::core::v1::{Node, Pod};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
@@ -31,10 +33,15 @@ enum Set {
 
 /// The chief on node-3 with 1 GPU and the worker on node-1 with 5.
 fn pods(job: &Job, set: Set) -> Vec<Value> {
-    let gang = Gang::new(&job.name, 0, &[("node-1".to_owned(), 5), ("node-3".to_owned(), 1)].into());
+    let claim = [("node-1".to_owned(), 5), ("node-3".to_owned(), 1)];
+    made(job, &Gang::new(&job.name, 0, &claim.into()), set)
+}
+
+/// The pods of a set.
+fn made(job: &Job, gang: &Gang, set: Set) -> Vec<Value> {
     let mut pods: Vec<Value> = Vec::new();
     for member in &gang.members {
-        let mut made = json!(pod(job, &gang, member, &examples::surroundings()).expect("a pod"));
+        let mut made = json!(pod(job, gang, member, &examples::surroundings()).expect("a pod"));
         made["metadata"]["uid"] = json!(format!("uid-{}", member.pod));
         made["metadata"]["creationTimestamp"] = json!(CREATED);
         made["metadata"]["resourceVersion"] = json!("7");
@@ -165,6 +172,20 @@ fn a_job_waits_with_the_reason_for_gpus_for_its_turn_and_for_its_time() {
 }
 
 #[test]
+fn a_node_that_the_templates_affinity_rules_out_is_not_planned_with() {
+    let mut case = Case::nothing();
+    case.job.spec = examples::spec(2);
+    let zone = json!({"matchExpressions": [{"key": "zone", "operator": "In", "values": ["b"]}]});
+    let required = json!({"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [zone]}});
+    case.job.spec.template = Some(json!({"spec": {"affinity": {"nodeAffinity": required}}}));
+    let decision = expect(&case, &[], Phase::Pending, "NeverEnough");
+    let message = &decision.status.message;
+    assert!(message.contains("node-1 does not fit the node affinity zone in (b)"), "{message}");
+    case.nodes[1].metadata.labels = Some([("zone".to_owned(), "b".to_owned())].into());
+    assert_eq!(case.decide().status.nodes, "node-2: 2");
+}
+
+#[test]
 fn a_set_is_completed_listed_and_let_go() {
     let mut case = Case::with(Set::Gated);
     let chief = case.pods.remove(0);
@@ -212,21 +233,21 @@ fn a_claim_is_given_up_if_another_came_first_or_if_it_is_old() {
 }
 
 #[test]
-fn who_gets_no_place_in_time_releases_everything_and_leaves_the_node_out() {
-    let mut case = Case::with(Set::Placed);
-    case.pods[0]["spec"]["nodeName"] = json!("node-3");
-    case.pods[1]["status"]["conditions"] = json!([{"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": "Insufficient nvidia.com/gpu"}]);
-    expect(&case, &[], Phase::Placing, "Placing");
-    case.now = at(12);
-    let decision = expect(&case, &BOTH_DELETED, Phase::Pending, "NotPlaced");
-    assert_eq!(decision.status.avoid[0].node, "node-1");
-    assert_eq!((decision.status.attempt, decision.status.failures), (1, 0));
-    // The next time it waits longer.
-    let first = decision.wake.expect("a pause");
-    case.status.yields = 6;
-    let decision = case.decide();
-    assert!(decision.wake > Some(first * 8), "{:?} after {first:?}", decision.wake);
-    assert_eq!((decision.status.yields, decision.status.not_before.is_some()), (7, true));
+fn a_pod_in_anybody_elses_namespace_steers_no_job() {
+    let mut case = Case::with(Set::Running);
+    let mut fake = case.pods[0].clone();
+    fake["metadata"]["namespace"] = json!("evil");
+    fake["metadata"]["labels"]["ronde.dev/attempt"] = json!("99");
+    case.pods.push(fake);
+    expect(&case, &[], Phase::Running, "Running");
+    case.pods[2]["metadata"]["labels"]["ronde.dev/attempt"] = json!("0");
+    case.pods[2]["status"] = ended(0, "Completed", 20);
+    expect(&case, &[], Phase::Running, "Running");
+    // The same for a job of another name that is run from inside the same pod.
+    case.pods[2]["metadata"]["namespace"] = json!("default");
+    case.pods[2]["metadata"]["name"] = json!("other-chief");
+    case.pods[2]["metadata"]["labels"]["ronde.dev/job"] = json!("other");
+    expect(&case, &[], Phase::Running, "Running");
 }
 
 #[test]
@@ -337,9 +358,11 @@ fn a_container_that_does_not_end_keeps_neither_the_result_nor_the_gpus() {
         assert_eq!(about_it(&case), ["end mnist-chief"]);
         case.pods[0]["metadata"]["annotations"]["ronde.dev/ended"] = json!("done");
         assert_eq!(about_it(&case), Vec::<String>::new());
-        // A kubelet that does not do it in time leaves no other way.
+        // A kubelet that does not do it in time leaves no other way; the template may give it more.
         case.now = at(120);
         assert_eq!(about_it(&case), ["delete mnist-chief"]);
+        case.job.spec.template = Some(json!({"spec": {"terminationGracePeriodSeconds": 600}}));
+        assert_eq!(about_it(&case), Vec::<String>::new());
         // To a manager that knows nothing it is the training that counts.
         case.status = JobStatus::default();
         case.pods[0]["status"] = ended(code, "Completed", 20);

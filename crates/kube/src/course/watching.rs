@@ -1,11 +1,12 @@
-//! From a safe claim to running pods: whoever cannot be placed or cannot start releases the whole set.
+//! From a safe claim to running pods: whoever cannot be placed or cannot start releases the whole set. So does one that its
+//! node turns away, since somebody who did not ask the scheduler has its GPUs: nothing of the job has failed.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
 
 use super::ending::{self, Failure};
 use super::status::{Said, told};
-use super::{Action, Current, Decision, Observed, claim, pause};
+use super::{Action, Current, Decision, Observed, claim, elsewhere};
 use crate::cluster::{OwnPod, PodPhase};
 use crate::job::{Gang, JobStatus, Phase};
 
@@ -13,11 +14,6 @@ use crate::job::{Gang, JobStatus, Phase};
 pub(super) const PLACE_PATIENCE: SignedDuration = SignedDuration::from_secs(10);
 /// How long an image may fail to come before the attempt has failed.
 const IMAGE_PATIENCE: SignedDuration = SignedDuration::from_secs(45);
-/// How long to wait after the first time that a pod got no place; twice as long each time after that.
-const FIRST_PAUSE: f64 = 0.5;
-const LONGEST_PAUSE: f64 = 60.0;
-/// How long a node that did not take a pod is left out.
-const AVOID: SignedDuration = SignedDuration::from_secs(60);
 
 /// The scheduler was let at some pods: sees to the rest, and how they get on.
 pub(super) fn watch(seen: &Observed<'_>, current: &Current<'_>, gang: &Gang) -> Decision {
@@ -53,11 +49,11 @@ pub(super) fn watch(seen: &Observed<'_>, current: &Current<'_>, gang: &Gang) -> 
     let unplaced =
         current.pods.iter().find(|pod| !pod.bound && !pod.is_finished() && pod.unschedulable.is_some());
     if let Some(pod) = unplaced.filter(|_| waited >= PLACE_PATIENCE) {
-        return elsewhere(seen, current, pod);
+        return elsewhere::not_taken(seen, current, pod);
     }
     if let Some(pod) = current.pods.iter().find(|pod| !pod.bound && !pod.is_finished()) {
         if waited >= start_limit {
-            return elsewhere(seen, current, pod);
+            return elsewhere::not_taken(seen, current, pod);
         }
         let said = format!("{} waits for the scheduler", pod.name);
         let patience = if unplaced.is_some() { PLACE_PATIENCE } else { start_limit };
@@ -120,23 +116,6 @@ fn with_shares(mut status: JobStatus, gang: &Gang) -> JobStatus {
         status.yields = 0;
     }
     status
-}
-
-/// Gives everything back and plans anew without the node that did not take a pod.
-fn elsewhere(seen: &Observed<'_>, current: &Current<'_>, pod: &OwnPod) -> Decision {
-    let why = pod.unschedulable.as_deref().unwrap_or("the scheduler did not answer");
-    let said = format!("{} did not get its place on {}: {why}", pod.name, pod.pinned);
-    let mut decision = ending::release(seen, current, Said::new("NotPlaced", said));
-    ending::avoid(&mut decision.status, &pod.pinned, until(seen.now), "it did not take a pod");
-    let wait = pause(seen, FIRST_PAUSE, LONGEST_PAUSE);
-    decision.status.yields = seen.status.yields.saturating_add(1);
-    decision.status.not_before = seen.now.checked_add(wait).ok().map(Time);
-    decision.wake = Some(wait);
-    decision
-}
-
-fn until(now: Timestamp) -> Timestamp {
-    now.checked_add(AVOID).unwrap_or(now)
 }
 
 /// Since when some pod cannot start, without a break. What fails once, as a pull from a busy registry does, may go well the

@@ -26,6 +26,8 @@ use std::collections::BTreeMap;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
 use k8s_openapi::jiff::Timestamp;
 
+use crate::cluster::JobKey;
+
 pub use amount::{Amount, BadAmount};
 pub use files::{FilesError, Shipment, collect};
 pub(crate) use gang::{Gang, Member};
@@ -118,6 +120,12 @@ impl Root {
 }
 
 impl Job {
+    /// What its pods are known by.
+    pub(crate) fn key(&self) -> JobKey {
+        let (uid, namespace) = (self.root.uid.clone(), self.namespace.clone());
+        JobKey { uid, namespace, name: self.name.clone() }
+    }
+
     /// The labels of everything that belongs to the job.
     pub(crate) fn labels(&self) -> BTreeMap<String, String> {
         [

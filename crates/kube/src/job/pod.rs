@@ -54,7 +54,7 @@ fn lend_name(template: &mut Value) {
 }
 
 /// Where the terms are of which a node must meet one.
-const TERMS: &str =
+pub(super) const TERMS: &str =
     "/spec/affinity/nodeAffinity/requiredDuringSchedulingIgnoredDuringExecution/nodeSelectorTerms";
 
 /// Pins a pod to its node. Terms are alternatives, so each of the template's gets the pin, and none stands beside it.
@@ -117,7 +117,8 @@ fn made_here(job: &Job, gang: &Gang, member: &Member, around: &Surroundings) -> 
             "schedulerName": spec.scheduler,
             "priorityClassName": spec.priority_class,
             "imagePullSecrets": spec.image_pull_secrets.iter().map(|name| json!({"name": name})).collect::<Vec<_>>(),
-            "terminationGracePeriodSeconds": 30,
+            // A template's own counts: a checkpoint may take longer.
+            "terminationGracePeriodSeconds": spec.grace_of_template().is_none().then(|| spec.grace_seconds()),
             // A pod whose manager is gone must not train for ever.
             "activeDeadlineSeconds": spec.deadline_seconds.map(|limit| u64::from(limit) + u64::from(spec.start_deadline_seconds)),
             "securityContext": {
@@ -211,6 +212,9 @@ fn command(job: &Job, gang: &Gang, member: &Member, around: &Surroundings) -> Ve
     match member.role {
         Role::Chief => {
             let mut command = words(&[&program, "run", "--num-proc", &ranks.to_string()]);
+            if job.spec.grace_of_template().is_some() {
+                command.extend(words(&["--grace", &ranks_grace(&job.spec).to_string()]));
+            }
             if gang.workers() > 0 {
                 let listen = format!("0.0.0.0:{PORT}");
                 command.extend(words(&["--agents", &gang.workers().to_string(), "--listen", &listen]));
@@ -245,6 +249,15 @@ fn command(job: &Job, gang: &Gang, member: &Member, around: &Surroundings) -> Ve
             command
         }
     }
+}
+
+/// How long the launcher gives ranks to end before it kills them: as long as the pod has, but for what it takes itself. Of
+/// little time they get what they would have without a template.
+fn ranks_grace(spec: &RondeJobSpec) -> u32 {
+    const OWN: u32 = 5;
+    const USUAL: u32 = 4;
+    let all = spec.grace_seconds();
+    all.saturating_sub(OWN).max(all.min(USUAL))
 }
 
 /// A word that Kubernetes leaves as it is: it would put variables in place of `$(NAME)`, and one `$` in place of two.

@@ -5,12 +5,12 @@
 
 use std::collections::BTreeMap;
 
-use k8s_openapi::api::core::v1::Toleration;
+use k8s_openapi::api::core::v1::{NodeSelectorRequirement, NodeSelectorTerm, Toleration};
 use k8s_openapi::jiff::Timestamp;
-use ronde_placement::{Effect, Request};
+use ronde_placement::{Effect, Request, Requirement, Subject, Term, Test};
 use serde::de::DeserializeOwned;
 
-use super::pod::{pod, tolerations};
+use super::pod::{TERMS, pod, tolerations};
 use super::{Avoided, Gang, Job, RondeJobSpec, Root, RootKind, Surroundings};
 use crate::cluster::requests;
 
@@ -41,6 +41,7 @@ pub(crate) fn request(spec: &RondeJobSpec, avoid: &[Avoided], now: Timestamp) ->
         memory_at_least: bytes(memory.at_least),
         tolerations: tolerations(spec).iter().chain(&theirs).filter_map(toleration).collect(),
         node_selector,
+        affinity: affinity(spec),
         policy: spec.policy,
         topology: spec
             .topology
@@ -92,6 +93,39 @@ fn stand_in(spec: &RondeJobSpec) -> Job {
 fn of_template<T: DeserializeOwned + Default>(spec: &RondeJobSpec, path: &str) -> T {
     let part = spec.template.as_ref().and_then(|template| template.pointer(path));
     part.and_then(|part| serde_json::from_value(part.clone()).ok()).unwrap_or_default()
+}
+
+/// The template's node affinity in the planner's words. Terms that say nothing are left out, as they are of the pod.
+fn affinity(spec: &RondeJobSpec) -> Vec<Term> {
+    let terms: Vec<NodeSelectorTerm> = of_template(spec, TERMS);
+    let said = terms.into_iter().filter(|term| *term != NodeSelectorTerm::default());
+    said.map(|term| {
+        let labels =
+            term.match_expressions.iter().flatten().map(|one| (Subject::Label(one.key.clone()), one));
+        let fields = term.match_fields.iter().flatten().filter(|one| one.key == "metadata.name");
+        let all = labels.chain(fields.map(|one| (Subject::Name, one)));
+        Term(all.filter_map(|(of, one)| Some(Requirement { of, is: test(one)? })).collect())
+    })
+    .collect()
+}
+
+/// None for an operator that does not exist, which making the pod will say.
+fn test(one: &NodeSelectorRequirement) -> Option<Test> {
+    let values = || one.values.clone().unwrap_or_default();
+    // What is compared with no number holds of no node.
+    let number = |test: fn(i64) -> Test| {
+        let read = values().first().and_then(|value| value.parse().ok());
+        read.map_or(Test::In(Vec::new()), test)
+    };
+    match one.operator.as_str() {
+        "In" => Some(Test::In(values())),
+        "NotIn" => Some(Test::NotIn(values())),
+        "Exists" => Some(Test::Exists),
+        "DoesNotExist" => Some(Test::DoesNotExist),
+        "Gt" => Some(number(Test::Above)),
+        "Lt" => Some(number(Test::Below)),
+        _ => None,
+    }
 }
 
 /// In the planner's words; none for an effect that does not exist.
@@ -148,6 +182,43 @@ mod tests {
         let keys: Vec<_> =
             request.tolerations.iter().map(|one| (one.key.as_deref(), one.value.as_deref())).collect();
         assert_eq!(keys, [(Some("nvidia.com/gpu"), None), (Some("team"), Some("x"))]);
+    }
+
+    #[test]
+    fn a_templates_node_affinity_is_planned_with() {
+        let with = |terms: serde_json::Value| {
+            let mut spec = examples::spec(6);
+            let required =
+                json!({"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": terms}});
+            spec.template = Some(json!({"spec": {"affinity": {"nodeAffinity": required}}}));
+            request(&spec, &[], Timestamp::UNIX_EPOCH).affinity
+        };
+        let label = |key: &str, is| Requirement { of: Subject::Label(key.to_owned()), is };
+        let terms = json!([
+            {},
+            {"matchExpressions": [
+                {"key": "zone", "operator": "In", "values": ["a", "b"]},
+                {"key": "cores", "operator": "Gt", "values": ["8"]},
+                {"key": "age", "operator": "Lt", "values": ["old"]},
+                {"key": "slow", "operator": "DoesNotExist"},
+            ]},
+            {"matchFields": [{"key": "metadata.name", "operator": "NotIn", "values": ["node-9"]}]},
+        ]);
+        let zones = Test::In(vec!["a".to_owned(), "b".to_owned()]);
+        let none = Test::In(Vec::new());
+        let expected = [
+            Term(vec![
+                label("zone", zones),
+                label("cores", Test::Above(8)),
+                label("age", none),
+                label("slow", Test::DoesNotExist),
+            ]),
+            Term(vec![Requirement { of: Subject::Name, is: Test::NotIn(vec!["node-9".to_owned()]) }]),
+        ];
+        assert_eq!(with(terms), expected);
+        // What cannot be read, and what says nothing, is for the API server to refuse or for every node to fit.
+        assert_eq!(with(json!("a")), []);
+        assert_eq!(with(json!([{}])), []);
     }
 
     #[test]

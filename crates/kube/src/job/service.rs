@@ -4,6 +4,8 @@
 //! whoever asks too early is told that there is no such name, and a DNS server may go on saying so for half a minute. The
 //! name of the chief's service is there before any pod is.
 
+use std::collections::BTreeMap;
+
 use k8s_openapi::api::core::v1::{Service, ServicePort, ServiceSpec};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 
@@ -17,7 +19,7 @@ pub(crate) fn service(job: &Job) -> Service {
             cluster_ip: Some("None".to_owned()),
             // Agents must find the chief while it starts, and the chief is ready only when they have.
             publish_not_ready_addresses: Some(true),
-            selector: Some([(names::JOB_UID.to_owned(), job.root.uid.clone())].into()),
+            selector: Some(selector(job, [])),
             ..ServiceSpec::default()
         }),
         ..Service::default()
@@ -36,19 +38,23 @@ pub(crate) fn chief_service(job: &Job, gang: &Gang, chief: &str) -> Service {
     };
     let mut metadata = job.metadata(names::chief_service(gang.chief(), &job.root.uid));
     metadata.owner_references = Some(vec![owner]);
-    let selector = [
-        (names::JOB_UID, job.root.uid.clone()),
-        (names::ATTEMPT, gang.attempt.to_string()),
-        (names::ROLE, names::Role::Chief.label().to_owned()),
-    ];
+    let chief = names::Role::Chief.label().to_owned();
+    let selector = selector(job, [(names::ATTEMPT, gang.attempt.to_string()), (names::ROLE, chief)]);
     Service {
         metadata,
         spec: Some(ServiceSpec {
             publish_not_ready_addresses: Some(true),
-            selector: Some(selector.map(|(name, value)| (name.to_owned(), value)).into()),
+            selector: Some(selector),
             ports: Some(vec![ServicePort { port: i32::from(PORT), ..ServicePort::default() }]),
             ..ServiceSpec::default()
         }),
         ..Service::default()
     }
+}
+
+/// Finds the job's pods, or those of them that have these labels too. With its name, since jobs that are run from inside
+/// one pod have one uid.
+fn selector<const N: usize>(job: &Job, more: [(&str, String); N]) -> BTreeMap<String, String> {
+    let of_job = [(names::JOB_UID, job.root.uid.clone()), (names::JOB, job.name.clone())];
+    of_job.into_iter().chain(more).map(|(name, value)| (name.to_owned(), value)).collect()
 }

@@ -17,9 +17,13 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use super::{Amount, Gpus};
+use crate::fingerprint::fingerprint;
 
 /// The largest number of a field: what fits into 32 bits with a sign, as Kubernetes has it for its own.
 const LARGEST: i32 = i32::MAX;
+
+/// How long pods may take to end when they are told to, unless the template says otherwise; in seconds.
+const DEFAULT_GRACE: u32 = 30;
 
 /// The resource that GPUs are counted by, unless a job says otherwise.
 pub const GPU: &str = "nvidia.com/gpu";
@@ -163,7 +167,7 @@ pub struct RondeJobSpec {
     #[serde(default)]
     #[schemars(range(max = LARGEST))]
     pub wait_for_better_seconds: u32,
-    /// A pod template that lies under every pod; its first container is the one that trains.
+    /// A pod template that lies under every pod; its first container is the one that trains. Its terminationGracePeriodSeconds is how long ranks have to end when they are told to.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "free_form")]
     pub template: Option<Value>,
@@ -216,13 +220,20 @@ impl RondeJobSpec {
         }
     }
 
-    /// A number for what is asked for, the same on every host and in every build (FNV-1a).
+    /// A number for what is asked for.
     pub(crate) fn fingerprint(&self) -> String {
-        let text = serde_json::to_vec(self).unwrap_or_default();
-        let number = text.iter().fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
-            (hash ^ u64::from(*byte)).wrapping_mul(0x0000_0100_0000_01b3)
-        });
-        format!("{number:016x}")
+        format!("{:016x}", fingerprint(serde_json::to_vec(self).unwrap_or_default()))
+    }
+
+    /// What the template says of how long its pods may take to end.
+    pub(crate) fn grace_of_template(&self) -> Option<&Value> {
+        self.template.as_ref()?.pointer("/spec/terminationGracePeriodSeconds")
+    }
+
+    /// How long pods may take to end when they are told to, in seconds.
+    pub(crate) fn grace_seconds(&self) -> u32 {
+        let said = self.grace_of_template().and_then(Value::as_u64);
+        said.map_or(DEFAULT_GRACE, |seconds| u32::try_from(seconds).unwrap_or(u32::MAX))
     }
 
     /// Whether something has to be brought into the pods before they train.

@@ -40,6 +40,7 @@ impl Scene {
     /// As if the time until the next try had passed, and the watch had told what is gone.
     fn later(&mut self) {
         let here = self.fake.names("pods");
+        self.view.ledger().will_list();
         self.view.ledger().keep_pods(|(_, name)| here.contains(name));
         self.status.not_before = None;
         self.hands = Hands::new(self.fake.client(), Clock::default(), examples::surroundings());
@@ -74,6 +75,17 @@ async fn a_pod_of_somebody_elses_that_has_the_name_is_told_left_alone_and_gone_a
     scene.turn().await;
     assert_eq!(scene.status.phase, Phase::Placing);
     assert_eq!(scene.fake.names("pods"), ["mnist-chief", "mnist-chief-r1", "mnist-worker-0-r1"]);
+}
+
+#[tokio::test]
+async fn a_pod_that_has_the_jobs_uid_and_not_its_name_is_not_the_jobs() {
+    let mut scene = Scene::new();
+    let mut pod = somebodys("mnist-chief");
+    pod["metadata"]["labels"] = json!({"ronde.dev/job": "other", "ronde.dev/job-uid": scene.job.root.uid});
+    scene.fake.put(&format!("{PODS}/mnist-chief"), pod);
+    let turned = scene.turn().await;
+    assert_eq!((turned.status.phase, turned.status.reason.as_str()), (Phase::Pending, "NameTaken"));
+    assert!(turned.status.message.contains("that of another job other"), "{}", turned.status.message);
 }
 
 #[tokio::test]
@@ -129,6 +141,14 @@ async fn not_to_be_allowed_to_delete_costs_no_success_and_few_requests() {
     scene.later();
     scene.turn().await;
     assert_eq!((scene.status.phase, scene.fake.names("pods").len()), (Phase::Succeeded, 0));
+}
+
+#[tokio::test]
+async fn what_is_left_of_somebody_who_uses_its_uid_holds_no_job_up() {
+    let mut scene = Scene::new();
+    scene.hands.rest_for(&scene.job.root.uid, Duration::from_secs(30));
+    scene.turn().await;
+    assert_eq!(scene.status.phase, Phase::Placing);
 }
 
 #[tokio::test]

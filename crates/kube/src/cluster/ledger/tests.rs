@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 use super::*;
 use crate::job::examples;
-use crate::job::{Gang, pod};
+use crate::job::{Gang, names, pod};
 
 const NOW: &str = "2026-01-01T00:01:00Z";
 
@@ -53,6 +53,15 @@ fn ours(job: &str, claim: &[(&str, u32)], member: usize, created: &str, version:
     pod.metadata.resource_version = Some(version.to_string());
     pod.metadata.uid = Some(format!("{}-{member}", job.name));
     pod
+}
+
+/// What the pods of this job are known by, and its first set.
+fn key(job: &str) -> JobKey {
+    examples::job(job, 1).key()
+}
+
+fn first_set(job: &str) -> GangKey {
+    GangKey { job: key(job), attempt: 0 }
 }
 
 fn free(ledger: &Ledger, claims: Claims<'_>) -> Vec<u32> {
@@ -149,7 +158,7 @@ fn what_is_gone_does_not_come_back_and_what_is_new_does_not_go() {
     assert_eq!(names, ["new"]);
     // The answer to a request comes after the watch told of the deletion.
     ledger.note_pod(&old);
-    assert!(ledger.pods_of("uid-old").is_empty());
+    assert!(ledger.pods_of(&key("old")).is_empty());
     // What the next list does not have is gone.
     ledger.replace_own(list(&[], 10));
     assert_eq!(ledger.own().count(), 0);
@@ -167,16 +176,37 @@ fn only_sets_that_came_first_count_against_a_claim() {
     let ledger = Ledger::of(&nodes, &pods);
     assert_eq!(free(&ledger, Claims::All), [0]);
     for (job, expected) in [("first", 8), ("second", 6), ("third", 3)] {
-        let uid = format!("uid-{job}");
-        let ticket = ledger.pods_of(&uid)[0].ticket();
-        let key = GangKey { job_uid: uid, attempt: 0 };
-        assert_eq!(free(&ledger, Claims::Before(&ticket, &key)), [expected], "{job}");
+        let ticket = ledger.pods_of(&key(job))[0].ticket();
+        assert_eq!(free(&ledger, Claims::Before(&ticket, &first_set(job))), [expected], "{job}");
     }
     for (job, expected) in [("first", 1), ("second", 2), ("third", 3)] {
-        let key = GangKey { job_uid: format!("uid-{job}"), attempt: 0 };
-        assert_eq!(free(&ledger, Claims::Others(&key)), [expected], "{job}");
+        assert_eq!(free(&ledger, Claims::Others(&first_set(job))), [expected], "{job}");
     }
     assert_eq!(free(&ledger, Claims::Nobody), [8]);
+}
+
+#[test]
+fn a_pod_that_only_says_to_be_a_jobs_is_a_claim_of_its_own() {
+    let nodes = [node("a", 8)];
+    let real = ours("mnist", &[("a", 3)], 0, NOW, 7);
+    let mut elsewhere = ours("mnist", &[("a", 2)], 0, NOW, 8);
+    elsewhere.metadata.namespace = Some("evil".to_owned());
+    elsewhere.metadata.labels.get_or_insert_default().insert(names::ATTEMPT.to_owned(), "99".to_owned());
+    // Both are run from inside one pod, whose uid they have.
+    let mut sibling = ours("other", &[("a", 1)], 0, NOW, 9);
+    sibling.metadata.labels.get_or_insert_default().insert(names::JOB_UID.to_owned(), "uid-mnist".to_owned());
+    let mut ledger = Ledger::of(&nodes, [&real, &elsewhere, &sibling]);
+    let pods = ledger.pods_of(&key("mnist"));
+    assert_eq!(pods.iter().map(|own| own.attempt).collect::<Vec<_>>(), [0]);
+    // Each counts, for the others too, and of two that came at once one is first.
+    assert_eq!(free(&ledger, Claims::All), [2]);
+    assert_eq!(free(&ledger, Claims::Others(&first_set("mnist"))), [5]);
+    let tickets: BTreeSet<Ticket> = ledger.own().map(OwnPod::ticket).collect();
+    assert_eq!(tickets.len(), 3);
+    // What the others do is nothing that the job has done.
+    ledger.forget_pod(&real);
+    assert!(!ledger.claims(&key("mnist")) && ledger.is_past(&key("mnist")));
+    assert_eq!(free(&ledger, Claims::All), [5]);
 }
 
 #[test]
@@ -266,7 +296,7 @@ fn nodes_are_read_with_their_taints_labels_and_levels() {
 #[test]
 fn what_is_promised_counts_for_whoever_plans_next_until_its_pods_are_there_or_it_is_given_up() {
     let mut ledger = Ledger::of(&[node("a", 5), node("b", 3)], &[]);
-    let key = GangKey { job_uid: "uid-one".to_owned(), attempt: 0 };
+    let set = first_set("one");
     let claim = Claim {
         resource: "nvidia.com/gpu".to_owned(),
         nodes: [("a".to_owned(), 4), ("b".to_owned(), 1)].into(),
@@ -274,8 +304,8 @@ fn what_is_promised_counts_for_whoever_plans_next_until_its_pods_are_there_or_it
     let promise =
         Promise { called: "job one".to_owned(), claim, cpu_milli_per_gpu: 2000, memory_per_gpu: 1 << 30 };
     let before = ledger.changes();
-    ledger.promise(key.clone(), promise);
-    assert!(ledger.claims("uid-one") && ledger.changes() > before);
+    ledger.promise(set.clone(), promise);
+    assert!(ledger.claims(&set.job) && ledger.changes() > before);
     assert_eq!(free(&ledger, Claims::All), [1, 2]);
     assert_eq!(ledger.gpus(now()), [("nvidia.com/gpu".to_owned(), (8, 3))].into());
     let snapshot = ledger.free(now()).expect("a snapshot");
@@ -284,9 +314,9 @@ fn what_is_promised_counts_for_whoever_plans_next_until_its_pods_are_there_or_it
     ledger.note_pod(&ours("one", &[("a", 4), ("b", 1)], 0, "2026-01-01T00:00:59Z", 7));
     assert_eq!(free(&ledger, Claims::All), [1, 2]);
     ledger.forget_pod(&ours("one", &[("a", 4), ("b", 1)], 0, "2026-01-01T00:00:59Z", 7));
-    ledger.give_up(&key);
+    ledger.give_up(&set);
     assert_eq!(free(&ledger, Claims::All), [5, 3]);
-    assert!(!ledger.claims("uid-one"));
+    assert!(!ledger.claims(&set.job));
 }
 
 #[test]
@@ -295,9 +325,9 @@ fn a_watch_that_is_past_our_newest_pod_has_brought_all_older_ones() {
     ledger.note_pod(&ours("one", &[("a", 1), ("b", 1)], 0, NOW, 7));
     ledger.note_pod(&ours("one", &[("a", 1), ("b", 1)], 1, NOW, 9));
     ledger.has_watched(8);
-    assert!(!ledger.is_past("uid-one"));
+    assert!(!ledger.is_past(&key("one")));
     ledger.has_watched(9);
-    assert!(ledger.is_past("uid-one"));
+    assert!(ledger.is_past(&key("one")));
 }
 
 #[test]

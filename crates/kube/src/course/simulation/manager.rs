@@ -76,7 +76,7 @@ impl Manager {
     fn decide(&mut self, world: &mut World) {
         let mut ledger = world.seen.clone();
         self.answered.retain(|(then, _)| *then > world.seen_until);
-        self.answered.iter().for_each(|(_, pod)| ledger.note_pod(pod));
+        self.answered.iter().for_each(|(_, pod)| ledger.note_answer(pod));
         let listed = std::mem::take(&mut self.listed);
         if listed {
             world.look();

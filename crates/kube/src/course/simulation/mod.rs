@@ -226,7 +226,7 @@ fn names_that_others_have_are_gone_around() {
 #[test]
 fn deletions_that_fail_are_made_up_for() {
     for seed in 0..20 {
-        let trouble = Trouble { busy: 3, quota: 4, forbids: false };
+        let trouble = Trouble { busy: 3, quota: 4, ..Trouble::default() };
         let writes = seed % 2 == 0;
         Story { seed, jobs: &[6, 7], trouble, writes, kills: Kills::OneIn(20), ..Story::default() }.run();
     }
@@ -235,8 +235,16 @@ fn deletions_that_fail_are_made_up_for() {
 #[test]
 fn not_to_be_allowed_to_delete_for_a_while_costs_no_job_its_success() {
     for seed in 0..20 {
-        let trouble = Trouble { busy: 0, quota: 6, forbids: true };
+        let trouble = Trouble { quota: 6, forbids: true, ..Trouble::default() };
         Story { seed, jobs: &[6, 7], trouble, writes: seed % 2 == 0, ..Story::default() }.run();
+    }
+}
+
+#[test]
+fn nodes_that_turn_pods_away_cost_no_job_its_success() {
+    for seed in 0..20 {
+        let (trouble, writes) = (Trouble { refuses: 3, ..Trouble::default() }, seed % 2 == 0);
+        Story { seed, jobs: &[6, 4], trouble, writes, kills: Kills::OneIn(30), ..Story::default() }.run();
     }
 }
 

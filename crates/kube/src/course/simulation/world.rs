@@ -36,7 +36,7 @@ impl Dice {
 const TRAINING: i64 = 20;
 const LINGERING: i64 = 3;
 
-/// How hard the API server makes it.
+/// How hard the API server and the kubelets make it.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Trouble {
     /// One in so many requests finds it busy, and one in so many is refused for want of quota.
@@ -44,6 +44,8 @@ pub(super) struct Trouble {
     pub(super) quota: usize,
     /// Deletions are forbidden every now and then, for a while.
     pub(super) forbids: bool,
+    /// One in so many pods is turned away by its node.
+    pub(super) refuses: usize,
 }
 
 /// What the API server says if it does not do as it is asked.
@@ -261,7 +263,12 @@ impl World {
             found.status = Some(self.ended(&own, "Failed", code));
             found.status.get_or_insert_default().reason = Some("DeadlineExceeded".to_owned());
             self.write(found);
-        } else if own.bound && own.started.is_none() {
+        } else if own.bound && own.started.is_none() && !own.is_finished() {
+            if dice.one_in(self.trouble.refuses) {
+                let state = json!({"phase": "Failed", "reason": "OutOfnvidia.com/gpu"});
+                found.status = serde_json::from_value(state).expect("a status");
+                return self.write(found);
+            }
             let state = json!({"phase": "Running", "containerStatuses": [{
                 "name": "train", "image": "", "imageID": "x", "ready": true, "restartCount": 0,
                 "state": {"running": {"startedAt": self.now}},

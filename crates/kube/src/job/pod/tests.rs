@@ -217,6 +217,22 @@ fn a_template_lies_under_what_is_made_here() {
 }
 
 #[test]
+fn pods_and_their_ranks_have_as_long_to_end_as_the_template_says() {
+    let mut job = examples::job("mnist", 6);
+    let grace = |job: &Job| {
+        pods(job).iter().map(|pod| pod["spec"]["terminationGracePeriodSeconds"].clone()).collect::<Vec<_>>()
+    };
+    assert_eq!(grace(&job), [json!(30), json!(30)]);
+    assert!(!words(&pods(&job)[0]).contains("--grace"));
+    for (seconds, ranks) in [(600, 595), (7, 4), (2, 2)] {
+        job.spec.template = Some(json!({"spec": {"terminationGracePeriodSeconds": seconds}}));
+        assert_eq!(grace(&job), [json!(seconds), json!(seconds)]);
+        let told = format!(" run --num-proc 6 --grace {ranks} --agents 1 ");
+        assert!(words(&pods(&job)[0]).contains(&told), "{}", words(&pods(&job)[0]));
+    }
+}
+
+#[test]
 fn every_alternative_of_a_template_is_pinned_too() {
     let mut job = examples::job("mnist", 6);
     let zone = json!({"matchExpressions": [{"key": "zone", "operator": "In", "values": ["a"]}]});
