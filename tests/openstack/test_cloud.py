@@ -285,6 +285,44 @@ def test_what_the_cloud_refuses_is_said_before_anything_is_made(cluster: Cluster
     assert cloud.everything() == {}
 
 
+@pytest.fixture
+def application_credential(cloud: Cloud) -> Iterator[dict[str, str]]:
+    """Make an application credential of the ordinary user's; give its id and secret."""
+    user = cloud.api("GET", "identity", f"/users?name={USER}", user=ADMIN)["users"][0]["id"]
+    place = f"/users/{user}/application_credentials"
+    made = cloud.api("POST", "identity", place, {"application_credential": {"name": "ronde"}})["application_credential"]
+    yield made
+    cloud.api("DELETE", "identity", f"{place}/{made['id']}")
+
+
+def test_an_application_credential_logs_in(
+    application_credential: dict[str, str], cluster: Cluster, cloud: Cloud
+) -> None:
+    known, secret = application_credential["id"], application_credential["secret"]
+    login = {"application_credential_id": known, "application_credential_secret": secret}
+    # All else stays as it was for the password.
+    cluster.write(auth_data={"user_name": None, "password": None} | login)
+    assert_logged_in(cluster, cloud)
+
+
+def test_an_entry_of_clouds_yaml_logs_in(cluster: Cluster, cloud: Cloud) -> None:
+    domains = {"user_domain_name": "Default", "project_domain_name": "Default"}
+    login = {"auth_url": KEYSTONE, "username": USER, "password": PASSWORD, "project_name": PROJECT} | domains
+    clouds = {"clouds": {"lab": {"auth": login, "region_name": "RegionOne"}}}
+    # JSON is YAML.
+    (cluster.folder / "clouds.yaml").write_text(json.dumps(clouds))
+    cluster.variables |= {"auth_data": None, "openstack_provider": {"cloud": "lab"}}
+    cluster.write()
+    assert_logged_in(cluster, cloud)
+
+
+def assert_logged_in(cluster: Cluster, cloud: Cloud) -> None:
+    """Plan, and look for leftovers; neither makes anything."""
+    cluster.run("plan", check=True)
+    assert leftovers(cluster) == (0, "")
+    assert cloud.everything() == {}
+
+
 def test_machines_stay_together_in_a_server_group_and_an_address_that_is_given_is_kept(
     cluster: Cluster, cloud: Cloud
 ) -> None:
