@@ -1,25 +1,16 @@
 //! Makes a table of all files of a cluster folder, which the program carries: what Terraform and Ansible need
-//! (`deploy/openstack`), and what the image is built from (`deploy/images`, `examples`). What a run of Terraform leaves
-//! in a working copy is not taken along.
+//! (`deploy/openstack`), and what the image is built from (`deploy/images`, `examples`). Nothing else that lies there is
+//! taken along (`src/embedded/belongs.rs`).
 
 use std::fmt::Write;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::{env, fs, io};
 
-/// What a run leaves behind in `deploy/openstack`, and what is no part of a cluster folder.
-const LEFT_OUT: [&str; 10] = [
-    ".ronde",
-    ".terraform",
-    ".terraform.lock.hcl",
-    "crash.log",
-    "image",
-    "image/deploy/images/manager.Dockerfile",
-    "image/examples/README.md",
-    "inventory.yaml",
-    "known_hosts",
-    "ssh_config",
-];
+#[path = "src/embedded/belongs.rs"]
+mod belongs;
+
+use belongs::{belongs, is_searched};
 
 fn main() -> io::Result<()> {
     let manifest = PathBuf::from(env::var_os("CARGO_MANIFEST_DIR").unwrap_or_default());
@@ -50,13 +41,10 @@ fn collect(folder: &Path, prefix: &str, files: &mut Vec<(String, PathBuf)>) -> i
         let entry = entry?;
         let (path, name) = (entry.path(), entry.file_name().to_string_lossy().into_owned());
         let place = format!("{prefix}{name}");
-        if LEFT_OUT.contains(&place.as_str()) || name.contains(".tfstate") || name == "__pycache__" {
-            continue;
-        }
-        if path.is_dir() {
-            collect(&path, &format!("{place}/"), files)?;
-        } else {
+        if !path.is_dir() && belongs(&place) {
             files.push((place, path));
+        } else if path.is_dir() && is_searched(&place) {
+            collect(&path, &format!("{place}/"), files)?;
         }
     }
     Ok(())
