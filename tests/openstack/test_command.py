@@ -519,6 +519,44 @@ def test_run_starts_a_job_on_all_machines_and_passes_its_status_on(inventory: Co
     assert "-np 2 " in inventory.run("run", "-np", "2", "--", "python", "a.py").stdout
 
 
+OVER_SSH = """
+all:
+  vars: {cluster_name: lab, public_address: 127.0.0.1}
+  children:
+    master: {hosts: {lab-master: {ansible_host: lab-master}}}
+    workers: {hosts: {lab-worker-1: {ansible_host: lab-worker-1}}}
+"""
+
+# Runs here what would run on a machine; a file named after the machine makes it unreachable.
+SSH = """
+for word; do
+    if [ -e "$(dirname "$0")/$word.off" ]; then
+        echo "channel 0: open failed: connect failed: No route to host" >&2
+        exit 255
+    fi
+done
+exec bash -c "${@: -1}"
+"""
+
+
+@pytest.fixture
+def over_ssh(inventory: Command) -> Command:
+    """Return a cluster of machines that are reached by ssh."""
+    inventory.fake("ssh", SSH)
+    inventory.fake("sudo", 'shift; exec "$@"')
+    (inventory.folder.parent / "hosts.yaml").write_text(OVER_SSH)
+    return inventory
+
+
+def test_status_does_not_blame_the_way_to_the_master_for_a_worker_that_is_off(over_ssh: Command) -> None:
+    (over_ssh.programs / "lab-worker-1.off").touch()
+    found = json.loads(over_ssh.run("status", "--no-smoke", "--json").stdout)
+    (off,) = (problem for problem in found["problems"] if "lab-worker-1" in problem["what"])
+    assert "No route to host" in off["what"]
+    assert off["fix"].startswith("look whether lab-worker-1 is on")
+    assert "tfvars" not in json.dumps(found)
+
+
 def test_run_passes_signals_on(inventory: Command) -> None:
     inventory.fake("ronde", "trap 'echo interrupted; exit 42' INT; echo ready; while :; do sleep 0.05; done")
     with inventory.running("run", "--", "train") as process:

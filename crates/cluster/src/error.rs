@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use crate::terraform::cause::Cause;
+use crate::cause::Cause;
 
 /// Why something could not be done.
 #[derive(Debug, thiserror::Error)]

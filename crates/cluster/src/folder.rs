@@ -17,6 +17,7 @@ use std::path::{Path, PathBuf};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
+use crate::cause::machine::Place;
 use crate::error::Error;
 use crate::inventory::Cluster;
 use crate::remote::quoted;
@@ -97,6 +98,14 @@ impl Noted {
 }
 
 impl Kind {
+    /// Whose its machines are.
+    pub(crate) fn place(&self) -> Place {
+        match self {
+            Kind::Cloud => Place::Cloud,
+            Kind::Inventory { .. } | Kind::Local { .. } => Place::Given,
+        }
+    }
+
     /// Whether a cluster of this kind can become the other by `up`, or must be taken down first.
     pub(crate) fn becomes(&self, other: &Kind) -> bool {
         match (self, other) {

@@ -2,12 +2,13 @@
 //!
 //! A program of its own beside `ronde`, which hands over to it. What makes a cluster is Terraform and Ansible, in a folder
 //! that works without this program, too (`deploy/openstack`; `embedded.rs` carries it). Here is what people meet: the
-//! folder (`folder.rs`, `variables.rs`, `wheel.rs`), what goes on and why it fails (`terraform/`, `ansible.rs`,
-//! `playbook.rs`, shown by `screen.rs`), the machines afterwards (`inventory.rs`, `remote.rs`), and one file a verb
+//! folder (`folder.rs`, `variables.rs`, `wheel.rs`), what goes on (`terraform/`, `ansible.rs`, `playbook.rs`, shown by
+//! `screen.rs`) and why it fails (`cause/`), the machines afterwards (`inventory.rs`, `remote.rs`), and one file a verb
 //! (`verbs/`). `process.rs` runs the other programs, so that they can be stopped and leave nothing.
 
 mod ansible;
 mod args;
+mod cause;
 mod embedded;
 mod error;
 mod folder;

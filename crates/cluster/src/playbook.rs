@@ -5,11 +5,11 @@ use std::process::Command;
 use std::time::Instant;
 
 use crate::ansible::Play;
+use crate::cause::machine::{self, Place};
 use crate::error::Error;
 use crate::folder::Folder;
 use crate::process::{News, Watcher};
 use crate::screen::Screen;
-use crate::terraform::cause;
 use crate::terraform::command::on_path;
 use crate::terraform::progress::of_task;
 use crate::words::span;
@@ -58,9 +58,9 @@ pub(crate) fn play(
         Some(signal) => Err(Error::Interrupted { signal, after: after.to_owned() }),
         None if ended.status.success() => Ok(()),
         None => {
-            let mut causes = cause::of_failures(play.failures());
+            let mut causes = machine::of_failures(play.failures(), Place::Given);
             if causes.is_empty() {
-                causes.push(cause::of_text(&play.words()));
+                causes.push(machine::of_text(&play.words(), &play.words()));
             }
             let after = format!("{after}; all that was said is in {}", log.display());
             Err(Error::Failed { doing: "ansible-playbook", causes, after })

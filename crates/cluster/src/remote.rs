@@ -6,6 +6,9 @@ use std::process::Command;
 
 use crate::inventory::{Machine, Way};
 
+/// What ssh ends with if there is no connection.
+pub(crate) const UNREACHED: i32 = 255;
+
 /// Whether somebody sits at a terminal who may be asked for a passphrase.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Asking {

@@ -6,11 +6,12 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Instant;
 
+use crate::cause::machine::{self, Place};
+use crate::cause::{Cause, cloud};
 use crate::error::Error;
 use crate::folder::{APPLYING, Folder};
 use crate::process::{Ended, News, Watcher};
 use crate::screen::Screen;
-use crate::terraform::cause::{self, Cause};
 use crate::terraform::event;
 use crate::terraform::leftovers::{self, Answer};
 use crate::terraform::progress::{Progress, runs_ansible};
@@ -81,7 +82,7 @@ impl<'a> Terraform<'a> {
             })?;
         let causes = || {
             let errors = text.find("Error:").map_or(text.as_str(), |at| &text[at..]);
-            vec![cause::of_text(errors.trim())]
+            vec![cloud::of_text(errors.trim())]
         };
         self.judge("terraform init", &ended, causes, "nothing was changed".to_owned())?;
         screen.say(&[format!("  ✓ terraform init  {}", span(started.elapsed()))]);
@@ -148,7 +149,7 @@ impl<'a> Terraform<'a> {
         let output = self.command(&["state", "list"]).output().map_err(failed)?;
         let said = String::from_utf8_lossy(&output.stderr);
         if !output.status.success() && !said.contains("No state file was found") {
-            let causes = vec![cause::of_text(said.trim())];
+            let causes = vec![cloud::of_text(said.trim())];
             return Err(Error::Failed { doing: "terraform state list", causes, after: String::new() });
         }
         let listed = String::from_utf8_lossy(&output.stdout);
@@ -220,14 +221,14 @@ fn may_have_lost(ended: &Ended, was_cut_short: bool) -> bool {
 
 /// Everything that went wrong. Of Ansible's failures Terraform only repeats the output.
 fn causes(progress: &Progress) -> Vec<Cause> {
-    let mut causes = cause::of_failures(progress.failures());
+    let mut causes = machine::of_failures(progress.failures(), Place::Cloud);
     let is_told = |address: &str| !causes.is_empty() && runs_ansible(address);
     let errors: Vec<Cause> =
-        progress.errors().iter().filter(|error| !is_told(&error.address)).map(cause::of).collect();
+        progress.errors().iter().filter(|error| !is_told(&error.address)).map(cloud::of).collect();
     causes.extend(errors);
     if causes.is_empty() {
         let text = progress.text().join("\n");
-        causes.push(cause::of_text(if text.is_empty() { "it gave no reason" } else { &text }));
+        causes.push(cloud::of_text(if text.is_empty() { "it gave no reason" } else { &text }));
     }
     causes
 }

@@ -1,8 +1,6 @@
-//! What Terraform says and what it means: `event.rs` reads its lines, `progress.rs` keeps what they add up to,
-//! `cause.rs` finds the reason and the fix behind its errors, `command.rs` runs it, `leftovers.rs` finds what an unfinished run has lost.
-//! The first three are pure.
+//! What Terraform says: `event.rs` reads its lines, `progress.rs` keeps what they add up to, `command.rs` runs it,
+//! `leftovers.rs` finds what an unfinished run has lost. The first two are pure.
 
-pub(crate) mod cause;
 pub(crate) mod command;
 pub(crate) mod event;
 pub(crate) mod leftovers;

@@ -5,11 +5,11 @@ use std::os::unix::process::CommandExt;
 use std::process::{Command, Stdio};
 
 use crate::args::JupyterArgs;
+use crate::cause::machine;
 use crate::error::Error;
 use crate::folder::Folder;
 use crate::inventory::{Cluster, Way};
-use crate::remote::{Asking, in_container, options, target};
-use crate::terraform::cause;
+use crate::remote::{Asking, UNREACHED, in_container, options, target};
 use crate::terraform::command::on_path;
 use crate::verbs::option_for;
 
@@ -41,7 +41,12 @@ fn token(cluster: &Cluster, folder: &Folder) -> Result<(), Error> {
     let output = command.stderr(Stdio::piped()).output();
     let output = output.map_err(|source| Error::System { doing: "reach the master", source })?;
     if !output.status.success() {
-        let causes = vec![cause::of_text(String::from_utf8_lossy(&output.stderr).trim())];
+        let said = String::from_utf8_lossy(&output.stderr);
+        let said = said.trim();
+        let causes = vec![match output.status.code() {
+            Some(UNREACHED) => machine::of_ssh(said, folder.kind()?.place()),
+            _ => machine::of_text(said, said),
+        }];
         let after = format!("ronde cluster status{} says what is down", option_for(folder));
         return Err(Error::Failed { doing: "reading the token on the master", causes, after });
     }

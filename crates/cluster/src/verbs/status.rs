@@ -15,11 +15,12 @@ use std::thread;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use crate::args::StatusArgs;
+use crate::cause::machine::Place;
 use crate::error::Error;
 use crate::folder::Folder;
 use crate::inventory::{Cluster, Machine, SSH_PORT, Way};
 use crate::process::stop_with_us;
-use crate::remote::{Asking, on_machine};
+use crate::remote::{Asking, UNREACHED, on_machine};
 use crate::verbs::option_for;
 use report::{Finding, Jupyter, Report, Smoke};
 
@@ -33,8 +34,7 @@ const LIMIT: &str = "180";
 /// How many machines are asked at a time: an ssh server, such as that of a master on the way to workers, refuses some
 /// if ten or more log in at once.
 const AT_ONCE: usize = 8;
-/// What ssh ends with if there is no connection, and `timeout` if it took too long.
-const UNREACHED: i32 = 255;
+/// What `timeout` ends with.
 const TOO_LONG: i32 = 124;
 
 /// What is looked at on a machine, for a shell there: `docker`, container, file in the share, and what the file has to say.
@@ -57,7 +57,7 @@ const KNOCK: &str = "import ssl, sys, urllib.request as r; c = ssl.create_defaul
 pub(crate) fn status(args: &StatusArgs) -> Result<ExitCode, Error> {
     let folder = Folder::find(args.folder.folder.as_deref())?;
     let cluster = folder.cluster()?;
-    let report = look(&cluster, &folder, !args.no_smoke);
+    let report = look(&cluster, &folder, folder.kind()?.place(), !args.no_smoke);
     let text = match args.json {
         true => format!("{:#}\n", report.json()),
         false => report.text(),
@@ -66,7 +66,7 @@ pub(crate) fn status(args: &StatusArgs) -> Result<ExitCode, Error> {
     Ok(if report.problems().is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
-fn look(cluster: &Cluster, folder: &Folder, with_smoke: bool) -> Report {
+fn look(cluster: &Cluster, folder: &Folder, place: Place, with_smoke: bool) -> Report {
     let master = cluster.master();
     let word = word();
     let file = format!("/mnt/share/.status-{word}");
@@ -93,7 +93,7 @@ fn look(cluster: &Cluster, folder: &Folder, with_smoke: bool) -> Report {
     if written.is_ok() {
         let _ = in_master(&["rm", "-f", &file]);
     }
-    Report { name: cluster.name.clone(), option: option_for(folder), findings, jupyter, smoke }
+    Report { name: cluster.name.clone(), place, option: option_for(folder), findings, jupyter, smoke }
 }
 
 /// The job of two ranks: on the master and the first worker, or both on the master if it is alone.

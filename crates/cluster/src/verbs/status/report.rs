@@ -2,8 +2,8 @@
 
 use serde_json::{Value, json};
 
+use crate::cause::machine::{self, Place};
 use crate::inventory::SSH_PORT;
-use crate::terraform::cause;
 
 /// What was found on a machine.
 #[derive(Clone, Debug)]
@@ -48,6 +48,7 @@ pub(crate) struct Smoke {
 #[derive(Clone, Debug)]
 pub(crate) struct Report {
     pub(crate) name: String,
+    pub(crate) place: Place,
     /// What commands for this cluster need behind them.
     pub(crate) option: String,
     pub(crate) findings: Vec<Finding>,
@@ -70,9 +71,8 @@ impl Report {
         for finding in &self.findings {
             let name = &finding.name;
             if let Some(said) = &finding.problem {
-                let found = cause::of_text(&format!("ssh: {said}"));
                 let what = format!("{name} cannot be reached: {said}");
-                problems.push(Problem { what, fix: found.fix.unwrap_or_else(|| up.clone()) });
+                problems.push(Problem { what, fix: self.way_to(name, said, &up) });
             } else if !finding.is_running() {
                 let state = finding.container.as_deref().unwrap_or("absent");
                 let what = format!("{name}: the container {} is {state}", finding.container_name);
@@ -82,20 +82,26 @@ impl Report {
                 problems.push(Problem { what, fix: up.clone() });
             }
         }
-        let has_master = self.findings.first().is_some_and(Finding::is_running);
+        let master = self.findings.first();
+        let has_master = master.is_some_and(Finding::is_running);
         if has_master && !self.jupyter.answers {
-            let fix = format!("ronde cluster ssh{} -- sudo docker logs horovod_master", self.option);
+            let fix = match master {
+                Some(Finding { is_here: true, container_name, .. }) => {
+                    format!("docker logs {container_name}")
+                }
+                _ => format!("ronde cluster ssh{} -- sudo docker logs horovod_master", self.option),
+            };
             problems.push(Problem { what: "JupyterLab does not answer on the master".to_owned(), fix });
         } else if has_master && !self.jupyter.is_reached {
             let what = format!(
                 "JupyterLab answers on the master, but {} cannot be reached from here",
                 self.jupyter.address
             );
-            let fix = format!(
-                "admin_cidr in resources.auto.tfvars must hold this machine's address; or go through ssh: \
-                 ronde cluster jupyter --tunnel{}",
-                self.option
-            );
+            let open = match self.place {
+                Place::Cloud => "admin_cidr in resources.auto.tfvars must hold this machine's address",
+                Place::Given => "open its port on the master for this machine",
+            };
+            let fix = format!("{open}; or go through ssh: ronde cluster jupyter --tunnel{}", self.option);
             problems.push(Problem { what, fix });
         }
         // Where a machine is down, a job between machines cannot work.
@@ -107,6 +113,22 @@ impl Report {
             problems.push(Problem { what, fix });
         }
         problems
+    }
+
+    /// What to do about a machine that ssh did not get to. Where the master was reached, the way that far is open.
+    fn way_to(&self, name: &str, said: &str, up: &str) -> String {
+        let master = self.findings.first();
+        let is_beyond_master = master.is_some_and(|master| master.problem.is_none() && master.name != name);
+        let found = match is_beyond_master {
+            true => machine::refusal(said),
+            false => machine::of_ssh(said, self.place).fix,
+        };
+        found.unwrap_or_else(|| match self.place {
+            Place::Cloud => format!(
+                "openstack server show {name} tells whether it runs, and openstack server start {name} starts it; then {up}"
+            ),
+            Place::Given => format!("look whether {name} is on, and whether the network gets to it; then {up}"),
+        })
     }
 
     /// As a table for people.
@@ -196,6 +218,7 @@ mod tests {
     fn report(findings: Vec<Finding>) -> Report {
         Report {
             name: "ronde".to_owned(),
+            place: Place::Cloud,
             option: String::new(),
             findings,
             jupyter: Jupyter {
@@ -226,7 +249,7 @@ mod tests {
         let gone = Finding {
             container: None,
             shares: false,
-            problem: Some("connect to host 10.0.0.11 port 22: Connection timed out".to_owned()),
+            problem: Some("channel 0: open failed: connect failed: No route to host".to_owned()),
             ..finding("w1")
         };
         let dead = Finding { container: Some("exited".to_owned()), shares: false, ..finding("w2") };
@@ -235,12 +258,42 @@ mod tests {
         report.smoke = Some(Smoke { hosts: "m:1,w1:1".to_owned(), problem: Some("no".to_owned()) });
         let problems = report.problems();
         assert_eq!(problems.len(), 3, "the job's failure follows from these: {problems:?}");
-        assert!(problems[0].what.contains("w1 cannot be reached") && problems[0].fix.contains("admin_cidr"));
+        assert!(problems[0].what.contains("w1 cannot be reached"), "{problems:?}");
+        assert_eq!(
+            problems[0].fix,
+            "openstack server show w1 tells whether it runs, and openstack server start w1 starts it; then ronde cluster up"
+        );
         assert!(
             problems[1].what.contains("horovod_worker is exited") && problems[1].fix == "ronde cluster up"
         );
         assert!(problems[2].what.contains("w3 does not see"));
         assert!(report.text().contains("3 problems\n"));
+    }
+
+    #[test]
+    fn the_way_to_a_machine_depends_on_who_was_reached_and_whose_it_is() {
+        let silent = |name: &str, said: &str| Finding {
+            container: None,
+            shares: false,
+            problem: Some(said.to_owned()),
+            ..finding(name)
+        };
+        let timed_out = "ssh: connect to host 10.0.0.10 port 22: Connection timed out";
+        let mut report =
+            report(vec![silent("m", timed_out), silent("w1", "Connection closed by UNKNOWN port 65535")]);
+        let fixes =
+            |report: &Report| report.problems().into_iter().map(|found| found.fix).collect::<Vec<_>>();
+        assert!(fixes(&report).iter().all(|fix| fix.contains("admin_cidr")), "{:?}", fixes(&report));
+        report.place = Place::Given;
+        let of_inventory = fixes(&report);
+        assert!(of_inventory.iter().all(|fix| fix.contains("ansible_host")), "{of_inventory:?}");
+        report.findings[0] = finding("m");
+        assert!(fixes(&report)[0].starts_with("look whether w1 is on"), "{:?}", fixes(&report));
+        report.findings[1].problem = Some("anna@w1: Permission denied (publickey).".to_owned());
+        assert!(fixes(&report)[0].contains("ssh-add"), "{:?}", fixes(&report));
+        report.findings.pop();
+        report.jupyter.is_reached = false;
+        assert!(fixes(&report)[0].starts_with("open its port on the master"), "{:?}", fixes(&report));
     }
 
     #[test]

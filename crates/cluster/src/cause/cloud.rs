@@ -1,33 +1,26 @@
-//! What is behind an error of Terraform, of OpenStack or of Ansible, and what to do about it.
-//!
-//! Terraform's own words are always shown; this adds the fix. The rules are tried in order; each looks for words that
-//! the tools are known to use.
+//! What Terraform and OpenStack say, and what that means.
 
-use crate::ansible::Failure;
+use crate::cause::machine;
+use crate::cause::{Cause, Rule, explained};
 use crate::terraform::event::Diagnostic;
 
-/// An error as it is shown.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Cause {
-    pub(crate) what: String,
-    pub(crate) fix: Option<String>,
-}
-
-/// Any of `any` and all of `all` must be in the text, which is in small letters.
-struct Rule {
-    any: &'static [&'static str],
-    all: &'static [&'static str],
-    what: &'static str,
-    fix: &'static str,
-}
-
-const RULES: [Rule; 18] = [
+const RULES: [Rule; 14] = [
     Rule {
         any: &["error acquiring the state lock"],
         all: &[],
         what: "another run holds the lock on this cluster's state",
         fix: "wait for it, or end it; if it was killed and the lock is in a remote backend: terraform force-unlock ID, \
               with the ID from above",
+    },
+    Rule {
+        any: &[
+            "failed to query available provider packages",
+            "failed to resolve provider packages",
+            "failed to install provider",
+        ],
+        all: &[],
+        what: "Terraform cannot get the OpenStack provider",
+        fix: "it needs the registry, a mirror (terraform providers mirror) or a copy in ~/.terraform.d/plugins",
     },
     Rule {
         any: &["quota", "limitexceeded", "limit exceeded"],
@@ -62,28 +55,6 @@ const RULES: [Rule; 18] = [
         fix: "name its authority's file: cacert_file in openstack_provider of resources.auto.tfvars",
     },
     Rule {
-        any: &["permission denied (publickey"],
-        all: &[],
-        what: "the machine does not accept any key of this login",
-        fix: "load the private key that belongs to the cluster's public key: ssh-add FILE (ssh-add -l lists what is loaded)",
-    },
-    Rule {
-        any: &["host key verification failed", "host identification has changed"],
-        all: &[],
-        what: "a machine has another host key than before",
-        fix: "if it was made anew, forget the old key: ssh-keygen -R ADDRESS -f known_hosts",
-    },
-    Rule {
-        any: &[
-            "ansible-playbook: not found",
-            "ansible-playbook: command not found",
-            "ansible-playbook: no such file",
-        ],
-        all: &[],
-        what: "Ansible is not installed here",
-        fix: "pip install -r ansible/requirements.txt",
-    },
-    Rule {
         any: &[
             "no such host",
             "connection refused",
@@ -94,16 +65,6 @@ const RULES: [Rule; 18] = [
         all: &["http"],
         what: "the cloud's API cannot be reached from here",
         fix: "check auth_url in resources.auto.tfvars, and that this machine reaches it: curl the address",
-    },
-    Rule {
-        any: &[
-            "failed to query available provider packages",
-            "failed to install provider",
-            "registry.terraform.io",
-        ],
-        all: &[],
-        what: "Terraform cannot get the OpenStack provider",
-        fix: "it needs the registry, a mirror (terraform providers mirror) or a copy in ~/.terraform.d/plugins",
     },
     Rule {
         any: &[
@@ -151,20 +112,6 @@ const RULES: [Rule; 18] = [
         what: "the cloud has no such network or address",
         fix: "openstack network list and openstack floating ip list show what there is; correct resources.auto.tfvars",
     },
-    Rule {
-        any: &[
-            "timed out",
-            "timeout",
-            "unreachable",
-            "connection refused",
-            "failed to connect",
-            "no route to host",
-        ],
-        all: &["ssh"],
-        what: "a machine cannot be reached by ssh",
-        fix: "admin_cidr in resources.auto.tfvars must hold the address that this machine has to the cloud, and the \
-              private key must be loaded (ssh-add -l); then ronde cluster up goes on from here",
-    },
 ];
 
 /// What an error of Terraform means.
@@ -179,15 +126,15 @@ pub(crate) fn of(diagnostic: &Diagnostic) -> Cause {
     if !diagnostic.detail.trim().is_empty() {
         words = format!("{words}: {}", diagnostic.detail.trim());
     }
-    let text = format!("{words} {}", diagnostic.address).to_lowercase();
+    let text = format!("{words} {}", diagnostic.address);
     let at = match diagnostic.address.as_str() {
         "" => String::new(),
         address => format!("{address}: "),
     };
-    with_rule(&text, &format!("{at}{words}"))
+    explained(&RULES, &text, &format!("{at}{words}"))
 }
 
-/// What a script that Terraform ran has printed. Ours end with an error and a hint.
+/// What a script that Terraform ran has printed. It works on machines, not on the cloud; ours end with an error and a hint.
 fn of_output(address: &str, output: &str) -> Cause {
     let marked = |mark: &str| output.lines().rev().find_map(|line| line.trim().strip_prefix(mark));
     match (marked("error: "), marked("hint: ")) {
@@ -195,43 +142,14 @@ fn of_output(address: &str, output: &str) -> Cause {
         _ => {
             let last: Vec<&str> = output.lines().rev().take(8).collect();
             let last: Vec<&str> = last.into_iter().rev().collect();
-            with_rule(&output.to_lowercase(), &format!("{address}:\n{}", last.join("\n")))
+            machine::of_text(output, &format!("{address}:\n{}", last.join("\n")))
         }
     }
 }
 
-/// What failed tasks mean. What went wrong in the same way on several machines is told once.
-pub(crate) fn of_failures(failures: &[Failure]) -> Vec<Cause> {
-    let mut groups: Vec<(&Failure, Vec<&str>)> = Vec::new();
-    for failure in failures {
-        let is_same = |other: &Failure| (&other.task, &other.message) == (&failure.task, &failure.message);
-        match groups.iter_mut().find(|(first, _)| is_same(first)) {
-            Some((_, machines)) => machines.push(&failure.machine),
-            None => groups.push((failure, vec![&failure.machine])),
-        }
-    }
-    groups.into_iter().map(|(failure, machines)| of_failure(failure, &machines.join(", "))).collect()
-}
-
-fn of_failure(failure: &Failure, machines: &str) -> Cause {
-    let how = if failure.is_unreachable { "unreachable by ssh: " } else { "" };
-    let words = format!("{} on {machines}: {how}{}", failure.task, failure.message);
-    with_rule(&words.to_lowercase(), &words)
-}
-
-/// What else was printed, such as the words of a program that does not start.
+/// What else Terraform has printed, such as why it does not start.
 pub(crate) fn of_text(text: &str) -> Cause {
-    with_rule(&text.to_lowercase(), text)
-}
-
-fn with_rule(text: &str, words: &str) -> Cause {
-    let fits = |rule: &&Rule| {
-        rule.any.iter().any(|word| text.contains(word)) && rule.all.iter().all(|word| text.contains(word))
-    };
-    match RULES.iter().find(fits) {
-        Some(rule) => Cause { what: format!("{}\n{words}", rule.what), fix: Some(rule.fix.to_owned()) },
-        None => Cause { what: words.to_owned(), fix: None },
-    }
+    explained(&RULES, text, text)
 }
 
 fn is_condition(summary: &str) -> bool {
@@ -364,23 +282,10 @@ mod tests {
     }
 
     #[test]
-    fn failed_tasks_name_task_machine_and_fix() {
-        let failure = Failure {
-            task: "Gathering Facts".to_owned(),
-            machine: "ronde-worker-1".to_owned(),
-            is_unreachable: true,
-            message: "Failed to connect to the host via ssh: connect to host 10.0.0.11 port 22: Connection timed out"
-                .to_owned(),
-        };
-        let other = Failure { machine: "ronde-worker-2".to_owned(), ..failure.clone() };
-        let causes = of_failures(&[failure.clone(), other]);
-        let [cause] = causes.as_slice() else { panic!("{causes:?}") };
-        assert!(cause.what.contains("Gathering Facts on ronde-worker-1, ronde-worker-2"), "{cause:?}");
-        assert!(cause.fix.as_ref().is_some_and(|fix| fix.contains("admin_cidr")));
-        let denied = Failure { message: "Permission denied (publickey).".to_owned(), ..failure };
-        assert!(of_failures(&[denied])[0].fix.as_ref().is_some_and(|fix| fix.contains("ssh-add")));
-        assert!(
-            of_text("/bin/sh: 1: ansible-playbook: not found").fix.is_some_and(|fix| fix.contains("pip"))
-        );
+    fn what_a_script_prints_is_not_taken_for_the_cloud_s_word() {
+        let detail = "Error running command 'x': exit status 2. Output: #9 sha256:401403\nimage: not found\n";
+        assert_eq!(of(&error("local-exec provisioner error", detail, "a.b")).fix, None);
+        // Nor is a number in a name.
+        assert_eq!(of(&error("Error deleting port 403-a4401", "", "a.b")).fix, None);
     }
 }
