@@ -359,6 +359,45 @@ def test_down_lists_asks_deletes_and_looks_again(command: Command) -> None:
     assert "no cluster is up" in command.run("status").stderr
 
 
+# What the provider says of a flavour that the cloud has no more, and of a password that has changed.
+NO_FLAVOR = ("Your query returned no results.", "data.openstack_compute_flavor_v2.master")
+NO_LOGIN = ("Authentication failed", "data.openstack_identity_auth_scope_v3.project")
+
+
+def fail_to_ask(command: Command, summary: str, address: str) -> None:
+    """Let the cloud be asked in vain when a deletion is planned."""
+    diagnostic = {"severity": "error", "summary": summary, "detail": "", "address": address}
+    said = command.programs / "said.jsonl"
+    said.write_text(json.dumps({"type": "diagnostic", "diagnostic": diagnostic}) + "\n")
+    command.fake(
+        "terraform",
+        f'echo "$*" >>{command.programs}/words\n'
+        f'case "$*" in *-refresh=false*) ;; plan*-destroy*) cat {said}; exit 1 ;; esac\nexec {FAKE_TERRAFORM} "$@"',
+    )
+    command.terraform = str(command.programs / "terraform")
+
+
+def test_down_needs_nothing_of_the_cloud_but_what_was_made(command: Command) -> None:
+    assert command.run("up").returncode == 0
+    fail_to_ask(command, *NO_FLAVOR)
+    done = command.run("down", "--yes")
+    assert done.returncode == 0, done.stderr
+    assert "warning: the plan failed: the cloud has no such flavour" in done.stderr
+    assert "(-refresh=false)" in done.stderr
+    assert "delete   terraform_data.network" in done.stderr
+    assert "deleted" in done.stdout
+
+
+def test_down_does_not_go_on_without_a_login(command: Command) -> None:
+    assert command.run("up").returncode == 0
+    fail_to_ask(command, *NO_LOGIN)
+    done = command.run("down", "--yes")
+    assert done.returncode == 1
+    assert "the cloud does not accept the login" in done.stderr
+    assert "nothing was changed" in done.stderr
+    assert "refresh" not in (command.programs / "words").read_text()
+
+
 def test_scale_changes_the_number_of_workers_and_nothing_else(command: Command) -> None:
     before = (command.folder / "resources.auto.tfvars").read_text()
     done = command.run("scale", "5")
@@ -656,6 +695,22 @@ def test_a_real_terraform_is_interrupted_resumed_and_deletes_everything(tmp_path
     assert done.returncode == 0, done.stderr
     left = subprocess.run([program(), "state", "list"], cwd=command.folder, env=command.env, capture_output=True)
     assert left.stdout == b""
+
+
+def test_a_real_terraform_deletes_what_it_made_though_what_it_asks_for_is_gone(tmp_path: Path) -> None:
+    command = RealTerraform(tmp_path / "cluster", "true")
+    asked = tmp_path / "asked.tfstate"
+    asked.write_text('{"version": 4, "serial": 1, "lineage": "", "outputs": {}, "resources": []}')
+    (command.folder / "asks.tf").write_text(
+        f'data "terraform_remote_state" "asked" {{\n  backend = "local"\n  config  = {{ path = "{asked}" }}\n}}\n'
+    )
+    done = command.run("up")
+    assert done.returncode == 0, done.stderr
+    asked.unlink()
+    done = command.run("down", "--yes")
+    assert done.returncode == 0, done.stderr
+    assert "warning: the plan failed: data.terraform_remote_state.asked: " in done.stderr
+    assert "5 things deleted" in done.stdout
 
 
 def test_the_real_provider_is_refused_with_the_fix(command: Command) -> None:

@@ -12,7 +12,7 @@ use crate::error::Error;
 use crate::folder::{APPLYING, Folder};
 use crate::process::{Ended, News, Watcher};
 use crate::screen::Screen;
-use crate::terraform::event;
+use crate::terraform::event::{self, Diagnostic};
 use crate::terraform::leftovers::{self, Answer};
 use crate::terraform::progress::{Progress, runs_ansible};
 use crate::words::span;
@@ -96,6 +96,38 @@ impl<'a> Terraform<'a> {
         wish: Wish,
         options: &[String],
     ) -> Result<(Plan, Progress), Error> {
+        let (plan, ended, progress) = self.tried_plan(screen, wish, options)?;
+        self.judge_plan(&ended, &progress)?;
+        Ok((plan, progress))
+    }
+
+    /// Plans to delete everything, and returns what is planned. That asks the cloud again for all that the files name,
+    /// and fails if it has a flavour, a key or an address no more; to delete what was made, its state is enough.
+    pub(crate) fn plan_deletion(&self, screen: &mut Screen) -> Result<(Plan, Progress), Error> {
+        let (plan, ended, progress) = self.tried_plan(screen, Wish::Delete, &[])?;
+        let has_failed = ended.signal.is_none() && !ended.status.success();
+        if has_failed && is_about_things(progress.errors()) {
+            let cause = causes(&progress).into_iter().next().map(|cause| cause.what);
+            screen.say(&[by_state_alone(&cause.unwrap_or_default())]);
+            // Both plans have the same file.
+            drop(plan);
+            return self.plan(screen, Wish::Delete, &["-refresh=false".to_owned()]);
+        }
+        self.judge_plan(&ended, &progress)?;
+        Ok((plan, progress))
+    }
+
+    fn judge_plan(&self, ended: &Ended, progress: &Progress) -> Result<(), Error> {
+        self.judge("terraform plan", ended, || causes(progress), "nothing was changed".to_owned())
+    }
+
+    /// Plans, and returns how that went.
+    fn tried_plan(
+        &self,
+        screen: &mut Screen,
+        wish: Wish,
+        options: &[String],
+    ) -> Result<(Plan, Ended, Progress), Error> {
         let plan = Plan(self.folder.own("plan")?);
         let out = format!("-out={}", plan.0.display());
         let mut words = vec!["plan", "-input=false", "-json", &out];
@@ -104,9 +136,7 @@ impl<'a> Terraform<'a> {
         }
         words.extend(options.iter().map(String::as_str));
         let (ended, progress) = self.follow(&words, "plan.log", "asking the cloud", screen)?;
-        let after = "nothing was changed".to_owned();
-        self.judge("terraform plan", &ended, || causes(&progress), after)?;
-        Ok((plan, progress))
+        Ok((plan, ended, progress))
     }
 
     /// Does what is planned.
@@ -219,6 +249,22 @@ fn may_have_lost(ended: &Ended, was_cut_short: bool) -> bool {
     is_cut_short || (was_cut_short && !ended.status.success())
 }
 
+/// Whether what went wrong is about things that the cloud has or has not. Who is not let in cannot delete either.
+fn is_about_things(errors: &[Diagnostic]) -> bool {
+    let heads = ["provider[", "data.openstack_identity_auth_scope_v3."];
+    let is_login = |error: &Diagnostic| heads.iter().any(|head| error.address.starts_with(head));
+    // OpenTofu says some things twice, the second time without their place.
+    errors.iter().any(|error| !error.address.is_empty()) && !errors.iter().any(is_login)
+}
+
+/// What is said when a plan is made without asking the cloud.
+fn by_state_alone(cause: &str) -> String {
+    format!(
+        "warning: the plan failed: {}; it is made again from the state alone (-refresh=false), which is enough to delete",
+        cause.lines().next().unwrap_or_default()
+    )
+}
+
 /// Everything that went wrong. Of Ansible's failures Terraform only repeats the output.
 fn causes(progress: &Progress) -> Vec<Cause> {
     let mut causes = machine::of_failures(progress.failures(), Place::Cloud);
@@ -247,6 +293,28 @@ mod tests {
     use std::process::ExitStatus;
 
     use super::*;
+
+    #[test]
+    fn only_what_the_cloud_has_no_more_is_no_obstacle_to_deleting() {
+        let errors = |addresses: &[&str]| {
+            let error =
+                |address: &&str| Diagnostic { address: (*address).to_owned(), ..Diagnostic::default() };
+            addresses.iter().map(error).collect::<Vec<_>>()
+        };
+        let (flavor, login) =
+            ("data.openstack_compute_flavor_v2.master", "data.openstack_identity_auth_scope_v3.project");
+        for (addresses, expected) in [
+            (vec![flavor], true),
+            (vec![flavor, "openstack_compute_instance_v2.master"], true),
+            (vec![flavor, login], false),
+            (vec![flavor, ""], true),
+            (vec![""], false),
+            (vec!["provider[\"registry.terraform.io/terraform-provider-openstack/openstack\"]"], false),
+            (vec![], false),
+        ] {
+            assert_eq!(is_about_things(&errors(&addresses)), expected, "{addresses:?}");
+        }
+    }
 
     #[test]
     fn what_a_run_lost_is_remembered_until_one_succeeds() {

@@ -11,7 +11,7 @@ use crate::folder::{Folder, Kind, Noted};
 use crate::playbook;
 use crate::process::Watcher;
 use crate::screen::Screen;
-use crate::terraform::command::{Terraform, Wish};
+use crate::terraform::command::Terraform;
 use crate::verbs::mend::{lost_to_terraform, mend, show_others};
 use crate::verbs::option_for;
 use crate::verbs::up::{agree, local, planned};
@@ -80,7 +80,7 @@ fn in_cloud(folder: &Folder, watcher: &Watcher, args: &DownArgs) -> Result<Strin
         forget_machines(folder);
         return Ok(format!("Terraform has nothing to delete; {known}"));
     }
-    let (plan, progress) = terraform.plan(&mut screen, Wish::Delete, &[])?;
+    let (plan, progress) = terraform.plan_deletion(&mut screen)?;
     screen.say(&planned(&progress).collect::<Vec<_>>());
     let number = progress.planned().count();
     if !args.yes {
