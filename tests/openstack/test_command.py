@@ -478,6 +478,25 @@ def test_up_with_an_inventory_runs_only_ansible(inventory: Command) -> None:
     assert (inventory.programs / "ansible.log").read_text().splitlines()[2] == "ansible/remove.yml"
 
 
+def test_a_project_with_playbooks_of_its_own_is_no_cluster_folder(command: Command) -> None:
+    command.fake("ansible-playbook", 'pwd >"$(dirname "$0")/ansible.log"')
+    hosts = command.folder.parent / "hosts.yaml"
+    hosts.write_text(INVENTORY)
+    own = Command(command.folder.parent / "infrastructure")
+    site = own.folder / "ansible" / "site.yml"
+    site.parent.mkdir(parents=True)
+    site.write_text("- hosts: all\n")
+    done = own.run("up", "--inventory", str(hosts), "--wheel", WHEEL)
+    assert done.returncode == 2
+    assert "is no cluster folder, and has a file ansible/site.yml of its own" in done.stderr
+    # From inside, the cluster gets a folder of the usual name.
+    words = [RONDE, "cluster", "up", "--inventory", hosts, "--wheel", f"../{WHEEL}"]
+    done = subprocess.run(words, cwd=own.folder, env=own.env, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert (own.programs / "ansible.log").read_text() == f"{own.folder}/ronde-cluster\n"
+    assert site.read_text() == "- hosts: all\n"
+
+
 def test_up_local_makes_a_folder_and_a_cluster_in_it(command: Command) -> None:
     inventory = command.folder.parent / "new" / "inventory.yaml"
     command.fake(
@@ -653,8 +672,9 @@ class RealTerraform(Command):
     """A folder whose resources are Terraform's own, so that no cloud is needed."""
 
     def __init__(self, folder: Path, configure: str) -> None:
-        (folder / "ansible").mkdir(parents=True)
-        (folder / "ansible" / "site.yml").touch()
+        for name in ("site.yml", "remove.yml", "roles/members/templates/hostfile.j2"):
+            (folder / "ansible" / name).parent.mkdir(parents=True, exist_ok=True)
+            (folder / "ansible" / name).touch()
         (folder / "main.tf").write_text(MAIN)
         (folder / "resources.auto.tfvars").write_text("horovod_worker_node = { count = 2 }\n")
         (folder / "variables.tf").write_text('variable "horovod_worker_node" {}\n')

@@ -29,8 +29,9 @@ pub(crate) const USUAL: &str = "ronde-cluster";
 pub(crate) const RESOURCES: &str = "resources.auto.tfvars";
 /// The file of this program's own that is there while Terraform changes something.
 pub(crate) const APPLYING: &str = "applying";
-/// By this file a cluster folder is known.
-const MARK: &str = "ansible/site.yml";
+/// By these files together a cluster folder is known: others have an `ansible/site.yml`, too.
+const MARKS: [&str; 3] =
+    ["ansible/site.yml", "ansible/remove.yml", "ansible/roles/members/templates/hostfile.j2"];
 
 /// What kind of cluster a folder has.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -128,7 +129,7 @@ impl Folder {
             Some(path) => vec![path],
             None => vec![Path::new("."), Path::new(USUAL)],
         };
-        let found = candidates.iter().find(|path| path.join(MARK).is_file());
+        let found = candidates.iter().find(|path| MARKS.iter().all(|mark| path.join(mark).is_file()));
         match found {
             Some(path) => Folder::at(path),
             None => Err(Error::NoFolder { path: named.unwrap_or(Path::new(USUAL)).to_owned() }),

@@ -81,6 +81,15 @@ pub(crate) fn write(path: &Path, packed: &wheel::Wheel) -> Result<Folder, Error>
     Ok(folder)
 }
 
+/// A file of somebody else's that would be written over in a folder.
+pub(crate) fn others(path: &Path) -> Option<&'static str> {
+    let is_other = |name: &str, contents: &[u8]| match fs::read(path.join(name)) {
+        Ok(there) => !THEIRS.contains(&name) && there != contents,
+        Err(error) => error.kind() == std::io::ErrorKind::IsADirectory,
+    };
+    embedded::FILES.iter().find(|(name, _, contents)| is_other(name, contents)).map(|(name, ..)| *name)
+}
+
 /// Asks for what is not given. Whatever is not answered is left to be filled in.
 fn ask(args: &mut InitArgs) -> Result<(), Error> {
     if args.cloud.is_none() && args.auth_url.is_none() {

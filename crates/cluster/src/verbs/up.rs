@@ -50,7 +50,9 @@ pub(crate) fn up(args: &UpArgs) -> Result<(), Error> {
     }
     let folder = match Folder::find(named) {
         Err(Error::NoFolder { .. }) => {
-            init::write(named.unwrap_or(Path::new(USUAL)), &init::pack(args.wheel.as_deref())?)?
+            let path = named.unwrap_or(Path::new(USUAL));
+            check_empty(path)?;
+            init::write(path, &init::pack(args.wheel.as_deref())?)?
         }
         found => found?,
     };
@@ -63,6 +65,17 @@ pub(crate) fn up(args: &UpArgs) -> Result<(), Error> {
     };
     check_change(&folder, &kind)?;
     by_playbook(&folder, &watcher, args, kind)
+}
+
+/// Refuses to write over files of somebody else's.
+fn check_empty(path: &Path) -> Result<(), Error> {
+    match init::others(path) {
+        None => Ok(()),
+        Some(name) => Err(Error::Usage {
+            what: format!("{} is no cluster folder, and has a file {name} of its own", path.display()),
+            fix: "take another folder: --folder DIR; it is made if it is not there".to_owned(),
+        }),
+    }
 }
 
 /// The image that is meant, in words that mean the same in every folder: a name, or the place of an archive.
