@@ -478,6 +478,19 @@ def test_up_with_an_inventory_runs_only_ansible(inventory: Command) -> None:
     assert (inventory.programs / "ansible.log").read_text().splitlines()[2] == "ansible/remove.yml"
 
 
+def test_an_inventory_that_only_ansible_can_read_is_refused_before_anything_is_done(command: Command) -> None:
+    command.fake("ansible-playbook", 'touch "$(dirname "$0")/ansible.log"')
+    hosts = command.folder.parent / "hosts.ini"
+    hosts.write_text("[master]\nm1 ansible_host=10.0.0.1\n[workers]\nw[1:3]\n")
+    new = Command(command.folder.parent / "new")
+    done = new.run("up", "--inventory", str(hosts), "--wheel", WHEEL)
+    assert done.returncode == 1
+    assert f"cannot use the inventory {hosts}: it is no inventory in YAML" in done.stderr
+    assert f"ansible-inventory -i {hosts} --list --yaml --export" in done.stderr
+    assert not new.folder.exists()
+    assert not (new.programs / "ansible.log").exists()
+
+
 def test_a_project_with_playbooks_of_its_own_is_no_cluster_folder(command: Command) -> None:
     command.fake("ansible-playbook", 'pwd >"$(dirname "$0")/ansible.log"')
     hosts = command.folder.parent / "hosts.yaml"

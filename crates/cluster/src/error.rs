@@ -3,6 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use crate::cause::Cause;
+use crate::remote::quoted;
 
 /// Why something could not be done.
 #[derive(Debug, thiserror::Error)]
@@ -17,6 +18,8 @@ pub(crate) enum Error {
     NoWheel { problem: String },
     #[error("cannot read {}: {problem}", path.display())]
     Unreadable { path: PathBuf, problem: String },
+    #[error("cannot use the inventory {}: {problem}", path.display())]
+    Inventory { path: PathBuf, problem: String },
     #[error("cannot {doing} {}: {source}", path.display())]
     File { doing: &'static str, path: PathBuf, source: std::io::Error },
     #[error("cannot {doing}: {source}")]
@@ -62,6 +65,11 @@ impl Error {
             Error::NoWheel { .. } => {
                 "name the file: --wheel ronde-….whl (pip download --no-deps ronde gets it)".to_owned()
             }
+            Error::Inventory { path, .. } => format!(
+                "nothing was changed; Ansible reads more than is read here, and writes it out like this: \
+                 ansible-inventory -i {} --list --yaml --export",
+                quoted(&[path.display().to_string()])
+            ),
             Error::Launch(error) => return error.hint(),
             Error::Failed { after, .. } | Error::Interrupted { after, .. } => after.clone(),
             Error::NotUp { folder } => format!("ronde cluster up --folder {}", folder.display()),

@@ -208,8 +208,7 @@ impl Folder {
         if !path.is_file() {
             return Err(Error::NotUp { folder: self.path.clone() });
         }
-        let text = fs::read_to_string(&path).map_err(Error::file("read", &path))?;
-        Cluster::read(&text).map_err(|problem| Error::Unreadable { path, problem })
+        machines(&path)
     }
 
     /// One of the variable files.
@@ -235,6 +234,12 @@ impl Folder {
             .and_then(|mut file| file.write_all(contents));
         written.and_then(|()| fs::rename(&new, &path)).map_err(Error::file("write", &path))
     }
+}
+
+/// The machines of an inventory.
+pub(crate) fn machines(inventory: &Path) -> Result<Cluster, Error> {
+    let text = fs::read_to_string(inventory).map_err(Error::file("read", inventory))?;
+    Cluster::read(&text).map_err(|problem| Error::Inventory { path: inventory.to_owned(), problem })
 }
 
 /// Whether Terraform has made something, by the text of its state. One that cannot be read may tell of something.

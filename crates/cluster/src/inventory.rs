@@ -5,8 +5,10 @@ use std::collections::BTreeMap;
 
 use saphyr::{LoadableYamlNode, Scalar, Yaml};
 
-/// The port of the containers' ssh servers.
-pub(crate) const SSH_PORT: &str = "12345";
+/// The port of the containers' ssh servers, if the inventory names no other.
+const SSH_PORT: u16 = 12345;
+/// Where containers, notebooks and this program look for the shared folder.
+pub(crate) const SHARE: &str = "/mnt/share";
 
 /// A cluster's machines, the master first.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -15,6 +17,8 @@ pub(crate) struct Cluster {
     /// Where JupyterLab is reached.
     pub(crate) public_address: String,
     pub(crate) jupyter_port: u16,
+    /// Where the containers' ssh servers listen.
+    pub(crate) ssh_port: u16,
     pub(crate) machines: Vec<Machine>,
 }
 
@@ -51,23 +55,32 @@ type Vars = BTreeMap<String, String>;
 impl Cluster {
     /// Reads an inventory in YAML with the groups `master` and `workers`.
     pub(crate) fn read(text: &str) -> Result<Cluster, String> {
-        let documents = Yaml::load_from_str(text).map_err(|error| error.to_string())?;
-        let all = documents.first().and_then(|document| document.as_mapping_get("all"));
-        let all = all.ok_or("it has no group `all`: it must be an Ansible inventory in YAML")?;
-        let common = vars(all.as_mapping_get("vars"));
-        let groups = all.as_mapping_get("children");
+        let no_yaml = |why: &str| format!("it is no inventory in YAML ({why})");
+        let documents = Yaml::load_from_str(text).map_err(|error| no_yaml(&error.to_string()))?;
+        let document = documents.first().filter(|document| document.as_mapping().is_some());
+        let document = document.ok_or_else(|| no_yaml("there are no groups in it"))?;
+        let all = document.as_mapping_get("all");
+        let of_all = |name: &str| all.and_then(|all| all.as_mapping_get(name));
+        let common = vars(of_all("vars"));
         let mut machines = Vec::new();
+        // What counts for the whole cluster is what the master knows.
+        let mut settings = common.clone();
         for (group, is_master) in [("master", true), ("workers", false)] {
-            let Some(group) = groups.and_then(|groups| groups.as_mapping_get(group)) else { continue };
+            let below = of_all("children").and_then(|groups| groups.as_mapping_get(group));
+            let Some(group) = below.or_else(|| document.as_mapping_get(group)) else { continue };
             let mut of_group = common.clone();
             of_group.extend(vars(group.as_mapping_get("vars")));
             let hosts = group.as_mapping_get("hosts").and_then(Yaml::as_mapping);
             for (at, (name, own)) in hosts.into_iter().flatten().enumerate() {
                 let name = name.as_str().ok_or("a host's name is no text")?;
                 let mut known = of_group.clone();
+                known.extend(vars(of_all("hosts").and_then(|hosts| hosts.as_mapping_get(name))));
                 known.extend(vars(Some(own)));
                 let at = if is_master { 0 } else { at + 1 };
                 machines.push(machine(name, at, &known)?);
+                if is_master {
+                    settings = known;
+                }
             }
         }
         if machines.iter().filter(|machine| machine.is_master).count() != 1 {
@@ -75,17 +88,27 @@ impl Cluster {
         }
         // Names are sorted by letters where Terraform wrote them: worker-10 comes before worker-2.
         machines[1..].sort_by_key(|machine| number_at_end(&machine.name));
-        let master = &machines[0];
-        let public_address = common.get("public_address").filter(|address| !address.is_empty()).cloned();
-        let public_address = public_address.unwrap_or_else(|| match &master.way {
+        let setting = |name: &str| settings.get(name).filter(|value| !value.is_empty());
+        let port = |name: &str, usual: u16| match setting(name) {
+            Some(port) => port.parse().map_err(|_| format!("{name} is no port")),
+            None => Ok(usual),
+        };
+        if let Some(other) = setting("share_mount").filter(|place| *place != SHARE) {
+            return Err(format!(
+                "share_mount is {other}, but notebooks and this command look for the shared folder in {SHARE}: remove it; \
+                 share_folder says where its files lie on the master"
+            ));
+        }
+        let public_address = setting("public_address").cloned();
+        let public_address = public_address.unwrap_or_else(|| match &machines[0].way {
             Way::Ssh { address, .. } => address.clone(),
             Way::Here => "localhost".to_owned(),
         });
-        let jupyter_port = common.get("jupyter_port").map_or(Ok(8888), |port| port.parse());
         Ok(Cluster {
-            name: common.get("cluster_name").cloned().unwrap_or_else(|| "ronde".to_owned()),
-            public_address,
-            jupyter_port: jupyter_port.map_err(|_| "jupyter_port is no port")?,
+            name: setting("cluster_name").cloned().unwrap_or_else(|| "ronde".to_owned()),
+            public_address: plain("public_address", public_address)?,
+            jupyter_port: port("jupyter_port", 8888)?,
+            ssh_port: port("ssh_port", SSH_PORT)?,
             machines,
         })
     }
@@ -122,17 +145,32 @@ impl Cluster {
     }
 }
 
+/// A value that is what it says, and nothing that Ansible would have to work out.
+fn plain(what: &str, value: String) -> Result<String, String> {
+    match value.contains("{{") {
+        true => {
+            Err(format!("{what} is a template, {value}, which only Ansible works out: write its value there"))
+        }
+        false => Ok(value),
+    }
+}
+
 /// The machine at this place of the inventory; the master is at 0, and the first worker at 1.
 fn machine(name: &str, at: usize, known: &Vars) -> Result<Machine, String> {
+    if name.contains('[') {
+        return Err(format!("{name} stands for several hosts, which have to be listed one by one"));
+    }
     let is_master = at == 0;
     let get = |key: &str| known.get(key).filter(|value| !value.is_empty()).cloned();
     let number = |key: &str| {
         get(key).map(|text| text.parse::<usize>().map_err(|_| format!("{key} of {name} is no number")))
     };
+    let plain_or_none =
+        |key: &str| get(key).map(|value| plain(&format!("{key} of {name}"), value)).transpose();
     let port = get("ansible_port")
         .map(|text| text.parse().map_err(|_| format!("ansible_port of {name} is no port")));
     let gpus = number("gpus").transpose()?.unwrap_or(0);
-    let address = get("ansible_host").unwrap_or_else(|| name.to_owned());
+    let address = plain_or_none("ansible_host")?.unwrap_or_else(|| name.to_owned());
     let options = ["ansible_ssh_common_args", "ansible_ssh_extra_args"].iter().filter_map(|key| get(key));
     let options = options
         .map(|text| shlex::split(&text).ok_or(format!("the ssh options of {name} are not quoted well")));
@@ -142,9 +180,9 @@ fn machine(name: &str, at: usize, known: &Vars) -> Result<Machine, String> {
         true => Way::Here,
         false => Way::Ssh {
             address: address.clone(),
-            user: get("ansible_user"),
+            user: plain_or_none("ansible_user")?,
             port: port.transpose()?,
-            key: get("ansible_ssh_private_key_file"),
+            key: plain_or_none("ansible_ssh_private_key_file")?,
             options: options.concat(),
         },
     };
@@ -266,13 +304,35 @@ all:
     #[test]
     fn what_makes_no_sense_is_refused() {
         for (text, words) in [
-            ("a: [", "expected"),
-            ("hosts: {}", "no group `all`"),
+            ("a: [", "no inventory in YAML"),
+            ("[master]\nm ansible_host=10.0.0.1\n[workers]\nw[1:3]\n", "no inventory in YAML"),
+            ("", "no inventory in YAML"),
+            ("hosts: {}", "exactly one host"),
             ("all: {children: {workers: {hosts: {a: {}}}}}", "exactly one host"),
             ("all: {children: {master: {hosts: {a: {gpus: many}}}}}", "no number"),
+            ("master: {hosts: {m: {}}}\nworkers: {hosts: {'w[1:3]': {}}}", "one by one"),
+            ("master: {hosts: {m: {ansible_host: '{{ address }}'}}}", "ansible_host of m is a template"),
+            ("all: {vars: {ssh_port: none}, children: {master: {hosts: {m: {}}}}}", "ssh_port is no port"),
+            (
+                "all: {vars: {share_mount: /data}, children: {master: {hosts: {m: {}}}}}",
+                "share_mount is /data",
+            ),
         ] {
             let problem = Cluster::read(text).expect_err(text);
-            assert!(problem.contains(words) || words == "expected", "{text}: {problem}");
+            assert!(problem.contains(words), "{text}: {problem}");
         }
+    }
+
+    #[test]
+    fn groups_may_stand_on_their_own_and_hosts_be_described_elsewhere() {
+        let text = "all: {vars: {ansible_user: anna}, hosts: {m: {ansible_host: a, ssh_port: 2200}}}\n\
+                    master: {hosts: {m: }, vars: {public_address: b, share_mount: /mnt/share}}\n\
+                    workers: {hosts: {w: {ansible_user: bert}}}";
+        let cluster = Cluster::read(text).expect("it reads");
+        assert_eq!((cluster.public_address.as_str(), cluster.ssh_port), ("b", 2200));
+        let Way::Ssh { address, user, .. } = &cluster.master().way else { panic!("by ssh") };
+        assert_eq!((address.as_str(), user.as_deref()), ("a", Some("anna")));
+        assert_eq!(cluster.hosts(), "m:1,w:1");
+        assert_eq!(Cluster::read(INVENTORY).expect("it reads").ssh_port, 12345);
     }
 }

@@ -9,7 +9,7 @@ use std::process::ExitCode;
 use crate::args::RunArgs;
 use crate::error::Error;
 use crate::folder::Folder;
-use crate::inventory::{Cluster, SSH_PORT};
+use crate::inventory::Cluster;
 use crate::process::Watcher;
 use crate::remote::{Asking, in_container};
 use crate::verbs::option_for;
@@ -49,7 +49,8 @@ pub(crate) fn run(args: &RunArgs) -> Result<ExitCode, Error> {
 /// The job's command line.
 fn launch(cluster: &Cluster, ranks: Option<usize>, command: &[String]) -> Vec<String> {
     let ranks = ranks.unwrap_or_else(|| cluster.slots()).to_string();
-    let head = ["ronde", "run", "-np", &ranks, "-H", &cluster.hosts(), "-p", SSH_PORT].map(str::to_owned);
+    let port = cluster.ssh_port.to_string();
+    let head = ["ronde", "run", "-np", &ranks, "-H", &cluster.hosts(), "-p", &port].map(str::to_owned);
     head.into_iter().chain(command.iter().cloned()).collect()
 }
 
@@ -68,11 +69,11 @@ mod tests {
 
     #[test]
     fn a_job_has_a_rank_for_every_slot_unless_told_otherwise() {
-        let text = "all: {children: {master: {hosts: {m: {}}}, workers: {hosts: {w: {gpus: 2}}}}}";
+        let text = "all: {vars: {ssh_port: 2200}, children: {master: {hosts: {m: {}}}, workers: {hosts: {w: {gpus: 2}}}}}";
         let cluster = Cluster::read(text).expect("it reads");
         let command = ["python".to_owned(), "a.py".to_owned()];
         let words = launch(&cluster, None, &command).join(" ");
-        assert_eq!(words, "ronde run -np 3 -H m:1,w:2 -p 12345 python a.py");
+        assert_eq!(words, "ronde run -np 3 -H m:1,w:2 -p 2200 python a.py");
         assert!(launch(&cluster, Some(2), &command).contains(&"2".to_owned()));
     }
 

@@ -18,7 +18,7 @@ use crate::args::StatusArgs;
 use crate::cause::machine::Place;
 use crate::error::Error;
 use crate::folder::Folder;
-use crate::inventory::{Cluster, Machine, SSH_PORT, Way};
+use crate::inventory::{Cluster, Machine, SHARE, Way};
 use crate::process::stop_with_us;
 use crate::remote::{Asking, UNREACHED, on_machine};
 use crate::verbs::option_for;
@@ -69,7 +69,7 @@ pub(crate) fn status(args: &StatusArgs) -> Result<ExitCode, Error> {
 fn look(cluster: &Cluster, folder: &Folder, place: Place, with_smoke: bool) -> Report {
     let master = cluster.master();
     let word = word();
-    let file = format!("/mnt/share/.status-{word}");
+    let file = format!("{SHARE}/.status-{word}");
     let in_master_for = |seconds: &str, words: &[&str]| {
         let docker = docker(master, seconds);
         let head = docker.iter().copied().chain(["exec", "--user", "ronde", &master.container]);
@@ -93,7 +93,15 @@ fn look(cluster: &Cluster, folder: &Folder, place: Place, with_smoke: bool) -> R
     if written.is_ok() {
         let _ = in_master(&["rm", "-f", &file]);
     }
-    Report { name: cluster.name.clone(), place, option: option_for(folder), findings, jupyter, smoke }
+    Report {
+        name: cluster.name.clone(),
+        place,
+        ssh_port: cluster.ssh_port,
+        option: option_for(folder),
+        findings,
+        jupyter,
+        smoke,
+    }
 }
 
 /// The job of two ranks: on the master and the first worker, or both on the master if it is alone.
@@ -102,7 +110,8 @@ fn pair(cluster: &Cluster) -> (String, Vec<String>) {
         Some(worker) => format!("{}:1,{}:1", cluster.master().name, worker.name),
         None => format!("{}:2", cluster.master().name),
     };
-    let head = ["timeout", JOB_PATIENCE, "ronde", "run", "-np", "2", "-H", &hosts, "-p", SSH_PORT];
+    let port = cluster.ssh_port.to_string();
+    let head = ["timeout", JOB_PATIENCE, "ronde", "run", "-np", "2", "-H", &hosts, "-p", &port];
     let words = head.iter().chain(&["python", "-c", HELLO]).map(|word| (*word).to_owned()).collect();
     (hosts, words)
 }

@@ -8,8 +8,8 @@ use serde_json::json;
 
 use crate::args::{PlanArgs, ProgramArgs, ScaleArgs, UpArgs};
 use crate::error::Error;
-use crate::folder::{Containers, Folder, Kind, Noted, RESOURCES, USUAL};
-use crate::inventory::{Cluster, SSH_PORT};
+use crate::folder::{Containers, Folder, Kind, Noted, RESOURCES, USUAL, machines};
+use crate::inventory::Cluster;
 use crate::playbook;
 use crate::process::Watcher;
 use crate::screen::Screen;
@@ -48,6 +48,14 @@ pub(crate) fn up(args: &UpArgs) -> Result<(), Error> {
             kind => by_playbook(&folder, &watcher, args, kind),
         };
     }
+    let kind = match (&args.local, &args.inventory) {
+        (Some(machines), _) => Kind::Local { machines: usize::from(*machines) },
+        (None, Some(file)) => {
+            Kind::Inventory { file: file.canonicalize().map_err(Error::file("find", file))? }
+        }
+        (None, None) => Kind::Cloud,
+    };
+    check_inventory(&kind)?;
     let folder = match Folder::find(named) {
         Err(Error::NoFolder { .. }) => {
             let path = named.unwrap_or(Path::new(USUAL));
@@ -56,15 +64,16 @@ pub(crate) fn up(args: &UpArgs) -> Result<(), Error> {
         }
         found => found?,
     };
-    let kind = match (&args.local, &args.inventory) {
-        (Some(machines), _) => Kind::Local { machines: usize::from(*machines) },
-        (None, Some(file)) => {
-            Kind::Inventory { file: file.canonicalize().map_err(Error::file("find", file))? }
-        }
-        (None, None) => Kind::Cloud,
-    };
     check_change(&folder, &kind)?;
     by_playbook(&folder, &watcher, args, kind)
+}
+
+/// Refuses an inventory that only Ansible can read, before it is at work for many minutes.
+fn check_inventory(kind: &Kind) -> Result<(), Error> {
+    match kind {
+        Kind::Inventory { file } => machines(file).map(|_| ()),
+        Kind::Cloud | Kind::Local { .. } => Ok(()),
+    }
 }
 
 /// Refuses to write over files of somebody else's.
@@ -249,6 +258,7 @@ fn ansible(folder: &Folder, programs: &ProgramArgs) -> Result<Vec<String>, Error
 /// Makes a cluster of machines that are there, or of containers of this one.
 fn by_playbook(folder: &Folder, watcher: &Watcher, args: &UpArgs, kind: Kind) -> Result<(), Error> {
     let started = Instant::now();
+    check_inventory(&kind)?;
     let program = playbook::program(args.programs.ansible.as_deref())?;
     let home = std::env::home_dir();
     let said = Containers {
@@ -311,7 +321,7 @@ fn finish(cluster: &Cluster, folder: &Folder, took: Duration) -> Result<(), Erro
 
 fn next(cluster: &Cluster, option: &str, took: Duration) -> String {
     let workers = count(cluster.machines.len() - 1, "worker");
-    let (slots, hosts) = (cluster.slots(), cluster.hosts());
+    let (slots, hosts, port) = (cluster.slots(), cluster.hosts(), cluster.ssh_port);
     // It needs no framework, so that it runs in whatever image the cluster has.
     let example = "python /examples/digits.py";
     format!(
@@ -319,7 +329,7 @@ fn next(cluster: &Cluster, option: &str, took: Duration) -> String {
          \x20 JupyterLab    {}\n\
          \x20 its token     ronde cluster jupyter --token{option}\n\
          \x20 train         ronde cluster run{option} -- {example}\n\
-         \x20 from there    ronde run -np {slots} -H {hosts} -p {SSH_PORT} {example}\n\
+         \x20 from there    ronde run -np {slots} -H {hosts} -p {port} {example}\n\
          \x20 look at it    ronde cluster status{option}\n\
          \x20 delete it     ronde cluster down{option}\n",
         cluster.name,

@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use crate::cause::machine::{self, Place};
-use crate::inventory::SSH_PORT;
+use crate::inventory::SHARE;
 
 /// What was found on a machine.
 #[derive(Clone, Debug)]
@@ -49,6 +49,7 @@ pub(crate) struct Smoke {
 pub(crate) struct Report {
     pub(crate) name: String,
     pub(crate) place: Place,
+    pub(crate) ssh_port: u16,
     /// What commands for this cluster need behind them.
     pub(crate) option: String,
     pub(crate) findings: Vec<Finding>,
@@ -78,7 +79,7 @@ impl Report {
                 let what = format!("{name}: the container {} is {state}", finding.container_name);
                 problems.push(Problem { what, fix: up.clone() });
             } else if !finding.shares {
-                let what = format!("{name} does not see what the master writes into /mnt/share");
+                let what = format!("{name} does not see what the master writes into {SHARE}");
                 problems.push(Problem { what, fix: up.clone() });
             }
         }
@@ -109,7 +110,7 @@ impl Report {
             && let Some(Smoke { hosts, problem: Some(said) }) = &self.smoke
         {
             let what = format!("a job of two ranks on {hosts} fails: {said}");
-            let fix = format!("in JupyterLab's terminal: ronde doctor -p {SSH_PORT} -H {hosts}");
+            let fix = format!("in JupyterLab's terminal: ronde doctor -p {} -H {hosts}", self.ssh_port);
             problems.push(Problem { what, fix });
         }
         problems
@@ -219,6 +220,7 @@ mod tests {
         Report {
             name: "ronde".to_owned(),
             place: Place::Cloud,
+            ssh_port: 12345,
             option: String::new(),
             findings,
             jupyter: Jupyter {
