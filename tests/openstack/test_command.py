@@ -592,7 +592,7 @@ def test_run_starts_a_job_on_all_machines_and_passes_its_status_on(inventory: Co
 
 OVER_SSH = """
 all:
-  vars: {cluster_name: lab, public_address: 127.0.0.1}
+  vars: {cluster_name: lab, public_address: 127.0.0.1, ssh_port: 2200}
   children:
     master: {hosts: {lab-master: {ansible_host: lab-master}}}
     workers: {hosts: {lab-worker-1: {ansible_host: lab-worker-1}}}
@@ -617,6 +617,21 @@ def over_ssh(inventory: Command) -> Command:
     inventory.fake("sudo", 'shift; exec "$@"')
     (inventory.folder.parent / "hosts.yaml").write_text(OVER_SSH)
     return inventory
+
+
+def test_a_job_that_ends_like_an_ssh_that_fails_is_told_apart_from_it(over_ssh: Command, inventory: Command) -> None:
+    over_ssh.fake("ronde", 'echo "ronde $*"; exit 255')
+    done = over_ssh.run("run", "--", "python", "a.py")
+    assert (done.returncode, done.stderr) == (255, "")
+    assert "-p 2200 python a.py" in done.stdout, "the inventory says which port"
+    (over_ssh.programs / "lab-master.off").touch()
+    done = over_ssh.run("run", "--", "python", "a.py")
+    assert (done.returncode, done.stdout) == (255, "")
+    assert "error: the master was not reached" in done.stderr
+    # Nor is ssh asked about a container of this machine.
+    (inventory.folder.parent / "hosts.yaml").write_text(INVENTORY)
+    done = inventory.run("run", "--", "python", "a.py")
+    assert (done.returncode, done.stderr) == (255, "")
 
 
 def test_status_does_not_blame_the_way_to_the_master_for_a_worker_that_is_off(over_ssh: Command) -> None:

@@ -4,14 +4,14 @@
 //! container reads the names of signals there, and ends the job when the line is cut, however that came.
 
 use std::io::Write;
-use std::process::ExitCode;
+use std::process::{ExitCode, Stdio};
 
 use crate::args::RunArgs;
 use crate::error::Error;
 use crate::folder::Folder;
-use crate::inventory::Cluster;
+use crate::inventory::{Cluster, Machine, Way};
 use crate::process::Watcher;
-use crate::remote::{Asking, in_container};
+use crate::remote::{Asking, UNREACHED, in_container, on_machine};
 use crate::verbs::option_for;
 
 /// Runs its words and passes on the signals whose names it reads. With job control, since without it a shell has
@@ -35,8 +35,8 @@ pub(crate) fn run(args: &RunArgs) -> Result<ExitCode, Error> {
     let words = conveyed(&launch(&cluster, args.ranks, &args.command));
     let mut command = in_container(cluster.master(), folder.path(), Asking::MayNot, &["-i"], &words);
     let status = watcher.converse(&mut command)?;
-    // ssh's own, for a machine that it cannot reach.
-    if status == 255 {
+    // A job may end with the same, and has said why.
+    if i32::from(status) == UNREACHED && !answers(cluster.master(), &folder) {
         let option = option_for(&folder);
         let text = format!(
             "error: the master was not reached\nhint: ronde cluster status{option} says what is down\n"
@@ -44,6 +44,13 @@ pub(crate) fn run(args: &RunArgs) -> Result<ExitCode, Error> {
         let _ = std::io::stderr().write_all(text.as_bytes());
     }
     Ok(ExitCode::from(status))
+}
+
+/// Whether ssh reaches a machine now. One that is this machine needs no ssh.
+fn answers(machine: &Machine, folder: &Folder) -> bool {
+    let mut command = on_machine(machine, folder.path(), Asking::MayNot, &["true".to_owned()]);
+    command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+    machine.way == Way::Here || command.status().is_ok_and(|status| status.code() != Some(UNREACHED))
 }
 
 /// The job's command line.
