@@ -424,6 +424,27 @@ def test_a_scale_that_fails_or_is_refused_keeps_the_old_number(command: Command,
     assert (command.folder / "resources.auto.tfvars").read_text() == before
 
 
+def test_up_says_where_a_cluster_in_a_cloud_is_told_of_its_containers(command: Command) -> None:
+    (command.folder.parent / "image.tar").touch()
+    done = command.run("up", "--framework", "torch", "--image", "image.tar")
+    assert done.returncode == 2
+    assert f'image = "{command.folder.parent}/image.tar" and framework = "torch"' in done.stderr
+    assert f"{command.folder}/resources.auto.tfvars" in done.stderr
+    assert not (command.folder / ".ronde" / "plan.log").exists()
+
+
+def test_init_says_what_it_does_not_write_beside_an_entry_of_clouds_yaml(tmp_path: Path, command: Command) -> None:
+    (tmp_path / "image.tar").touch()
+    words = ["--project", "p", "--region", "r2", "--image", "image.tar"]
+    done = command.run("init", "new", "--wheel", WHEEL, *KNOWN, *words)
+    assert done.returncode == 0, done.stderr
+    assert "not written: --project, or" in done.stdout
+    assert "the entry lab of clouds.yaml" in done.stdout
+    resources = (tmp_path / "new" / "resources.auto.tfvars").read_text()
+    assert 'region = "r2"' in resources
+    assert f'image = "{tmp_path}/image.tar"' in resources, "Ansible runs in the cluster's folder"
+
+
 def test_without_ansible_no_machine_is_made(command: Command) -> None:
     (command.programs / "ansible-playbook").unlink()
     alone = {"PATH": str(command.programs)}
@@ -508,6 +529,14 @@ def test_a_project_with_playbooks_of_its_own_is_no_cluster_folder(command: Comma
     assert done.returncode == 0, done.stderr
     assert (own.programs / "ansible.log").read_text() == f"{own.folder}/ronde-cluster\n"
     assert site.read_text() == "- hosts: all\n"
+
+
+def test_what_terraform_does_is_refused_where_it_has_no_part(inventory: Command) -> None:
+    for words, fix in ((["plan"], "ronde cluster up --folder"), (["scale", "3"], "hosts.yaml, then: ronde cluster up")):
+        done = inventory.run(*words)
+        assert done.returncode == 2
+        assert "the machines of this cluster are those of an inventory" in done.stderr
+        assert fix in done.stderr
 
 
 def test_up_local_makes_a_folder_and_a_cluster_in_it(command: Command) -> None:

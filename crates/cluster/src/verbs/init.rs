@@ -12,6 +12,7 @@ use crate::embedded;
 use crate::error::Error;
 use crate::folder::{Folder, RESOURCES, USUAL};
 use crate::variables::Variables;
+use crate::verbs::{image, option_for, whole};
 use crate::wheel;
 
 const LOGIN: &str = "auth_data.auto.tfvars";
@@ -39,10 +40,12 @@ pub(crate) fn init(mut args: InitArgs) -> Result<(), Error> {
         folder.write(RESOURCES, resources.as_bytes(), 0o644)?;
         folder.write(LOGIN, login.as_bytes(), 0o600)?;
     }
-    let option = super::option_for(&folder);
+    let option = option_for(&folder);
     let mut text = format!("{} is written\n", folder.path().display());
     if is_kept {
         text.push_str(&format!("{RESOURCES} and {LOGIN} are as they were\n"));
+    } else if let Some(line) = left_out(&args) {
+        text.push_str(&line);
     }
     for (file, name) in lacks {
         text.push_str(&format!("  still to fill in: {name} in {file}\n"));
@@ -171,6 +174,28 @@ fn secret(args: &InitArgs) -> Result<Option<Zeroizing<String>>, Error> {
     Ok((!text.is_empty()).then(|| Zeroizing::new(text)))
 }
 
+/// What is said if something was given that an entry of clouds.yaml says as well, and more than it: Terraform's provider
+/// takes only the region besides.
+fn left_out(args: &InitArgs) -> Option<String> {
+    let cloud = args.cloud.as_ref()?;
+    let given = [
+        ("--auth-url", args.auth_url.is_some()),
+        ("--project", args.project.is_some()),
+        ("--user-domain", args.user_domain.is_some()),
+        ("--user", args.user.is_some()),
+        ("--application-credential", args.application_credential.is_some()),
+        ("--password-file", args.password_file.is_some()),
+    ];
+    let names: Vec<&str> =
+        given.into_iter().filter(|(_, is_given)| *is_given).map(|(name, _)| name).collect();
+    (!names.is_empty()).then(|| {
+        format!(
+            "  not written: {}, or the OS_* variables for it; the entry {cloud} of clouds.yaml says who you are, and where\n",
+            names.join(", ")
+        )
+    })
+}
+
 /// Both variable files with what is known.
 fn filled(args: &InitArgs, secret: Option<&str>) -> Result<(String, String), Error> {
     let template = |name: &str| {
@@ -179,7 +204,9 @@ fn filled(args: &InitArgs, secret: Option<&str>) -> Result<(String, String), Err
     };
     let (mut resources, mut login) = (template(RESOURCES)?, template(LOGIN)?);
     if let Some(cloud) = &args.cloud {
-        resources.set_object("openstack_provider", &[("cloud", cloud)]);
+        let region = args.region.as_ref().map(|region| ("region", region.as_str()));
+        let entry = [("cloud", cloud.as_str())].into_iter().chain(region).collect::<Vec<_>>();
+        resources.set_object("openstack_provider", &entry);
         login.set_object("auth_data", &[]);
     } else if let Some(id) = &args.application_credential {
         let secret = secret.unwrap_or("YOUR_SECRET");
@@ -209,6 +236,9 @@ fn filled(args: &InitArgs, secret: Option<&str>) -> Result<(String, String), Err
     }
     // A key pair has no slashes in its name, and a key begins with its kind.
     let is_key = |key: &&String| key.starts_with("ssh-") || key.contains('/') || key.ends_with(".pub");
+    // Terraform looks for a file in the cluster's folder, and knows what `~` is.
+    let key = args.key.as_ref().map(|key| if key.starts_with('~') { key.clone() } else { whole(key, None) });
+    let image = args.image.as_deref().map(image);
     let framework = args.framework.map(|framework| framework.name().to_owned());
     let worker_flavor = args.worker_flavor.as_ref().or(args.flavor.as_ref());
     let values = [
@@ -216,15 +246,15 @@ fn filled(args: &InitArgs, secret: Option<&str>) -> Result<(String, String), Err
         ("horovod_worker_node.flavor_name", worker_flavor),
         ("horovod_master_node.image_name", args.os_image.as_ref()),
         ("horovod_master_node.public_ip", args.public_ip.as_ref()),
-        ("horovod_master_node.public_key", args.key.as_ref().filter(is_key)),
-        ("horovod_master_node.key_pair", args.key.as_ref().filter(|key| !is_key(key))),
+        ("horovod_master_node.public_key", key.as_ref().filter(is_key)),
+        ("horovod_master_node.key_pair", key.as_ref().filter(|key| !is_key(key))),
         ("network.external_network", args.external_network.as_ref()),
         ("network.name", args.network.as_ref()),
         ("admin_cidr", args.admin_cidr.as_ref()),
         ("ssh_user", args.ssh_user.as_ref()),
         ("cluster_name", args.name.as_ref()),
         ("framework", framework.as_ref()),
-        ("image", args.image.as_ref()),
+        ("image", image.as_ref()),
     ];
     for (name, value) in values {
         if let Some(value) = value {
@@ -313,6 +343,33 @@ mod tests {
         assert_eq!(placeholders(&resources, &login), []);
         assert!(!login.contains("anna") && !resources.contains("https://k"), "{login}{resources}");
         assert!(resources.contains("cloud = \"lab\""), "{resources}");
+    }
+
+    #[test]
+    fn an_entry_of_clouds_yaml_takes_a_region_besides_and_what_it_does_not_take_is_named() {
+        let args = InitArgs { cloud: Some("lab".to_owned()), region: Some("r2".to_owned()), ..known() };
+        let (resources, _) = filled(&args, None).expect("filled");
+        assert!(resources.contains("region = \"r2\"") && !resources.contains("RegionOne"), "{resources}");
+        let line = left_out(&args).expect("something is left out");
+        assert!(line.contains("not written: --auth-url, --project, --user,"), "{line}");
+        assert!(line.contains("the entry lab of clouds.yaml"), "{line}");
+        assert_eq!(left_out(&known()), None);
+        let alone = InitArgs { cloud: Some("lab".to_owned()), ..InitArgs::default() };
+        assert_eq!(left_out(&alone), None);
+    }
+
+    #[test]
+    fn files_are_named_by_their_whole_paths() {
+        let folder = std::env::temp_dir().canonicalize().expect("it is there");
+        let file = folder.join(format!("ronde-init-{}.pub", std::process::id()));
+        std::fs::write(&file, "").expect("a file");
+        let detour = format!("{}/./{}", folder.display(), file.file_name().expect("a name").display());
+        let args = InitArgs { image: Some(detour.clone()), key: Some(detour), ..known() };
+        let (resources, _) = filled(&args, None).expect("filled");
+        for name in ["image", "public_key"] {
+            assert!(resources.contains(&format!("{name} = \"{}\"", file.display())), "{resources}");
+        }
+        std::fs::remove_file(file).expect("removed");
     }
 
     #[test]

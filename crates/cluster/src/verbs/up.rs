@@ -1,7 +1,7 @@
 //! `ronde cluster plan`, `up` and `scale`: from files to a cluster.
 
 use std::io::Write;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::time::{Duration, Instant};
 
 use serde_json::json;
@@ -17,13 +17,16 @@ use crate::terraform::command::{Plan, Terraform, Wish};
 use crate::terraform::event::Action;
 use crate::terraform::progress::{Planned, Progress, runs_ansible};
 use crate::verbs::mend::{lost_to_terraform, mend};
-use crate::verbs::{init, option_for};
+use crate::verbs::{image, init, option_for};
 use crate::words::{count, span};
 
 pub(crate) fn plan(args: &PlanArgs) -> Result<(), Error> {
     let folder = Folder::find(args.folder.folder.as_deref())?;
-    let watcher = Watcher::new()?;
     let option = option_for(&folder);
+    check_cloud(&folder, |_| {
+        format!("there is nothing to plan: ronde cluster up{option} changes only what is not as it should be")
+    })?;
+    let watcher = Watcher::new()?;
     let terraform = Terraform::new(args.programs.terraform.as_deref(), &folder, &watcher, &option)?;
     let mut screen = Screen::new();
     terraform.init(&mut screen)?;
@@ -44,7 +47,10 @@ pub(crate) fn up(args: &UpArgs) -> Result<(), Error> {
         let folder = Folder::find(named)?;
         // A cluster that is not a cloud's is brought up again in its own way.
         return match folder.kind()? {
-            Kind::Cloud => in_cloud(&folder, &watcher, &args.programs, args.yes),
+            Kind::Cloud => {
+                check_containers(&folder, args)?;
+                in_cloud(&folder, &watcher, &args.programs, args.yes)
+            }
             kind => by_playbook(&folder, &watcher, args, kind),
         };
     }
@@ -87,14 +93,23 @@ fn check_empty(path: &Path) -> Result<(), Error> {
     }
 }
 
-/// The image that is meant, in words that mean the same in every folder: a name, or the place of an archive.
-fn image(given: &str, home: Option<&Path>) -> String {
-    let path = match (given.strip_prefix("~/"), home) {
-        (Some(rest), Some(home)) => home.join(rest),
-        _ => PathBuf::from(given),
-    };
-    let path = if path.is_file() { path.canonicalize().unwrap_or(path) } else { path };
-    path.display().to_string()
+/// Refuses to say what the containers of a cluster in a cloud are anywhere but where it is read.
+fn check_containers(folder: &Folder, args: &UpArgs) -> Result<(), Error> {
+    let image = args.image.as_deref().map(|given| format!("image = {:?}", image(given)));
+    let framework = args.framework.map(|framework| format!("framework = {:?}", framework.name()));
+    let lines: Vec<String> = image.into_iter().chain(framework).collect();
+    if lines.is_empty() {
+        return Ok(());
+    }
+    Err(Error::Usage {
+        what: "--image and --framework are for clusters that are not in a cloud".to_owned(),
+        fix: format!(
+            "write {} into {}, then: ronde cluster up{}",
+            lines.join(" and "),
+            folder.file(RESOURCES).display(),
+            option_for(folder)
+        ),
+    })
 }
 
 /// Refuses to forget a cluster that is up, of which a folder has one.
@@ -117,23 +132,12 @@ fn check_change(folder: &Folder, wanted: &Kind) -> Result<(), Error> {
 pub(crate) fn scale(args: &ScaleArgs) -> Result<(), Error> {
     let folder = Folder::find(args.folder.folder.as_deref())?;
     let option = option_for(&folder);
-    match folder.kind()? {
-        Kind::Cloud => {}
-        Kind::Local { .. } => {
-            let fix = format!("ronde cluster up --local {}{option}", args.workers + 1);
-            return Err(Error::Usage {
-                what: "this cluster is made of containers on this machine".to_owned(),
-                fix,
-            });
-        }
+    check_cloud(&folder, |kind| match kind {
         Kind::Inventory { file } => {
-            let fix = format!("list them in {}, then: ronde cluster up{option}", file.display());
-            return Err(Error::Usage {
-                what: "the machines of this cluster are those of an inventory".to_owned(),
-                fix,
-            });
+            format!("list them in {}, then: ronde cluster up{option}", file.display())
         }
-    }
+        _ => format!("ronde cluster up --local {}{option}", args.workers.saturating_add(1)),
+    })?;
     let started = Instant::now();
     let watcher = Watcher::new()?;
     let terraform = Terraform::new(args.programs.terraform.as_deref(), &folder, &watcher, &option)?;
@@ -154,6 +158,17 @@ pub(crate) fn scale(args: &ScaleArgs) -> Result<(), Error> {
         folder.write(RESOURCES, text.as_bytes(), 0o644)?;
     }
     make(&terraform, &folder, screen, &plan?, started)
+}
+
+/// Refuses what Terraform does where it has no part in the cluster; `fix` says what to do instead.
+fn check_cloud(folder: &Folder, fix: impl FnOnce(&Kind) -> String) -> Result<(), Error> {
+    let kind = folder.kind()?;
+    let what = match &kind {
+        Kind::Cloud => return Ok(()),
+        Kind::Local { .. } => "this cluster is made of containers on this machine",
+        Kind::Inventory { .. } => "the machines of this cluster are those of an inventory",
+    };
+    Err(Error::Usage { what: what.to_owned(), fix: fix(&kind) })
 }
 
 /// Whether a worker goes since there are to be fewer.
@@ -260,9 +275,8 @@ fn by_playbook(folder: &Folder, watcher: &Watcher, args: &UpArgs, kind: Kind) ->
     let started = Instant::now();
     check_inventory(&kind)?;
     let program = playbook::program(args.programs.ansible.as_deref())?;
-    let home = std::env::home_dir();
     let said = Containers {
-        image: args.image.as_deref().map(|given| image(given, home.as_deref())),
+        image: args.image.as_deref().map(image),
         framework: args.framework.map(|framework| framework.name().to_owned()),
     };
     let noted = Noted { kind, containers: said.or(folder.noted()?.containers) };
@@ -356,19 +370,6 @@ mod tests {
         ] {
             assert!(text.contains(words), "{words:?} not in {text}");
         }
-    }
-
-    #[test]
-    fn an_image_s_archive_is_named_by_its_whole_path_and_a_name_stays() {
-        let home = std::env::temp_dir().join(format!("ronde-image-{}", std::process::id()));
-        std::fs::create_dir_all(&home).expect("a folder");
-        std::fs::write(home.join("image.tar"), "").expect("a file");
-        let whole = home.canonicalize().expect("it is there").join("image.tar").display().to_string();
-        assert_eq!(image("~/image.tar", Some(&home)), whole);
-        assert_eq!(image(&format!("{}/./image.tar", home.display()), None), whole);
-        assert_eq!(image("registry.example/ronde:cpu", Some(&home)), "registry.example/ronde:cpu");
-        assert_eq!(image("", Some(&home)), "");
-        std::fs::remove_dir_all(home).expect("removed");
     }
 
     #[test]
