@@ -19,7 +19,7 @@ from pathlib import Path
 
 import pytest
 from command import FAKE_TERRAFORM, RONDE, Command, await_that, gone
-from fake_cloud import FakeCloud
+from fake_cloud import PASSWORD, USER, FakeCloud
 from record import MAIN
 from terraform import ROOT, environment, program
 
@@ -788,6 +788,22 @@ def test_a_real_terraform_deletes_what_it_made_though_what_it_asks_for_is_gone(t
     assert done.returncode == 0, done.stderr
     assert "warning: the plan failed: data.terraform_remote_state.asked: " in done.stderr
     assert "5 things deleted" in done.stdout
+
+
+def test_the_docs_tell_how_many_changes_a_cluster_of_two_workers_is(command: Command) -> None:
+    (said,) = re.findall(r"terraform plan  (\d+ changes)", (ROOT / "docs" / "cluster-command.md").read_text())
+    key = command.folder.parent / "key.pub"
+    key.write_text("ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIA anna\n")
+    with FakeCloud() as cloud:
+        login = ["--auth-url", cloud.address, "--project", "research", "--user", USER, "--key", "key.pub"]
+        shutil.rmtree(command.folder)
+        words = ["init", str(command.folder), "--wheel", WHEEL, *MACHINES, *login]
+        made = command.run(*words, env={"OS_PASSWORD": PASSWORD})
+        assert made.returncode == 0, made.stderr
+        command.terraform = program()
+        done = command.run("plan", env=environment())
+    assert done.returncode == 0, done.stderr
+    assert f"{said}; nothing was done yet" in done.stdout
 
 
 def test_the_real_provider_is_refused_with_the_fix(command: Command) -> None:
