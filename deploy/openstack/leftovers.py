@@ -54,7 +54,9 @@ def main() -> int:
     options = parser.parse_args()
     if options.terraform is None:
         give_up("neither terraform nor tofu is installed; --terraform names the program")
-    settings = json.loads(json.loads(terraform(options.terraform, "console", question=SETTINGS)))
+    # Where only some machines are made, Terraform cannot work out what is said of all, and warns before it answers.
+    answer = terraform(options.terraform, "console", question=SETTINGS).splitlines()[-1]
+    settings = json.loads(json.loads(answer))
     state = resources(json.loads(terraform(options.terraform, "show", "-json")))
     known = {str(resource["values"].get("id")) for resource in state}
     marks = own_marks(settings["mark"], state, FOLDER / ".ronde" / "identities")
@@ -196,6 +198,8 @@ def everything(cloud: Any, marks: set[str]) -> Iterator[tuple[str, Any, Any]]:
         yield "subnet", subnet, network.delete_subnet
     for one in networks:
         yield "network", one, network.delete_network
+    for rule in described(network.security_group_rules):
+        yield "security group rule", rule, network.delete_security_group_rule
     for group in described(network.security_groups):
         yield "security group", group, network.delete_security_group
     for pair in compute.keypairs():

@@ -69,6 +69,12 @@ resource "openstack_networking_secgroup_rule_v2" "cluster" {
   ethertype         = each.key
   remote_group_id   = openstack_networking_secgroup_v2.cluster.id
   security_group_id = openstack_networking_secgroup_v2.cluster.id
+  description       = local.mark
+
+  lifecycle {
+    # A rule from before it had a mark would be made anew for it.
+    ignore_changes = [description]
+  }
 }
 
 # The master alone: ssh and JupyterLab, for administrators.
@@ -90,6 +96,12 @@ resource "openstack_networking_secgroup_rule_v2" "access" {
   port_range_max    = each.value.port
   remote_ip_prefix  = each.value.cidr
   security_group_id = openstack_networking_secgroup_v2.access.id
+  description       = local.mark
+
+  lifecycle {
+    # A rule from before it had a mark would be made anew for it.
+    ignore_changes = [description]
+  }
 }
 
 resource "openstack_networking_floatingip_v2" "master" {
