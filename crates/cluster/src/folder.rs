@@ -191,7 +191,12 @@ impl Folder {
     pub(crate) fn has_cloud(&self) -> Result<bool, Error> {
         let state = fs::read_to_string(self.file("terraform.tfstate")).unwrap_or_default();
         let has_machines = self.kind()? == Kind::Cloud && self.file("inventory.yaml").is_file();
-        Ok(has_machines || has_resources(&state) || self.own(APPLYING)?.exists())
+        Ok(has_machines || has_resources(&state))
+    }
+
+    /// Whether a run was cut short that may have left something in a cloud, which has not been asked since.
+    pub(crate) fn was_cut_short(&self) -> Result<bool, Error> {
+        Ok(self.own(APPLYING)?.exists())
     }
 
     /// The file that lists the machines.

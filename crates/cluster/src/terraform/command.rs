@@ -156,9 +156,9 @@ impl<'a> Terraform<'a> {
         Ok(progress)
     }
 
-    /// Whether a run was cut short, and may have lost what it was making; none has succeeded since.
+    /// Whether a run was cut short, and may have lost what it was making; the cloud has not been asked since.
     pub(crate) fn was_cut_short(&self) -> Result<bool, Error> {
-        Ok(self.folder.own(APPLYING)?.exists())
+        self.folder.was_cut_short()
     }
 
     /// Looks for what the cloud has and Terraform does not know of, and may delete it.
@@ -242,11 +242,10 @@ impl Drop for Plan {
     }
 }
 
-/// Whether something that was being made may be lost after a run: it was cut short, by a kill or an interrupt, or it
-/// failed after one that was.
+/// Whether something that was being made may be lost after a run: it was cut short, by a kill or an interrupt, or one
+/// before it was, and the cloud has not been asked since. That one succeeds finds nothing of what another has lost.
 fn may_have_lost(ended: &Ended, was_cut_short: bool) -> bool {
-    let is_cut_short = ended.signal.is_some() || ended.status.signal().is_some();
-    is_cut_short || (was_cut_short && !ended.status.success())
+    was_cut_short || ended.signal.is_some() || ended.status.signal().is_some()
 }
 
 /// Whether what went wrong is about things that the cloud has or has not. Who is not let in cannot delete either.
@@ -317,11 +316,11 @@ mod tests {
     }
 
     #[test]
-    fn what_a_run_lost_is_remembered_until_one_succeeds() {
+    fn what_a_run_lost_is_remembered_whatever_comes_after_it() {
         let [good, bad, killed] = [0, 1 << 8, 9].map(ExitStatus::from_raw);
         for (status, signal, was_cut_short, expected) in [
             (good, None, false, false),
-            (good, None, true, false),
+            (good, None, true, true),
             (bad, None, false, false),
             (bad, None, true, true),
             (killed, None, false, true),

@@ -42,7 +42,7 @@ pub(crate) fn mend(
 /// The warning for those whose cloud cannot be asked.
 pub(crate) fn lost_to_terraform(why: &str) -> String {
     format!(
-        "warning: the last run was cut short, and what it was making may be lost to Terraform; the cloud cannot be asked \
+        "warning: a run was cut short, and what it was making may be lost to Terraform; the cloud cannot be asked \
          for it: {why}"
     )
 }

@@ -117,6 +117,7 @@ fn check_change(folder: &Folder, wanted: &Kind) -> Result<(), Error> {
     let now = folder.kind()?;
     let has = match &now {
         _ if folder.has_cloud()? => "a cluster in a cloud",
+        _ if folder.was_cut_short()? => return Err(unasked(folder)),
         Kind::Cloud => return Ok(()),
         now if now.becomes(wanted) => return Ok(()),
         Kind::Local { .. } => "a cluster of containers on this machine",
@@ -127,6 +128,20 @@ fn check_change(folder: &Folder, wanted: &Kind) -> Result<(), Error> {
         what: format!("{} has {has} already", folder.path().display()),
         fix: format!("take another folder: --folder DIR; or take it down first: ronde cluster down{option}"),
     })
+}
+
+/// A folder that has nothing, but whose cloud may.
+fn unasked(folder: &Folder) -> Error {
+    Error::Usage {
+        what: format!(
+            "a run in {} was cut short and may have left something in the cloud, which has not been asked since",
+            folder.path().display()
+        ),
+        fix: format!(
+            "take another folder: --folder DIR; or have it asked: pip install openstacksdk, then: ronde cluster down{}",
+            option_for(folder)
+        ),
+    }
 }
 
 pub(crate) fn scale(args: &ScaleArgs) -> Result<(), Error> {
