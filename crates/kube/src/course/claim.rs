@@ -10,7 +10,7 @@
 //! The pods that were made say what they need besides GPUs, as somebody may have added to it. Where a node does not have that
 //! much, the scheduler is not let at them: the next plan does without the node.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use k8s_openapi::jiff::SignedDuration;
@@ -196,16 +196,15 @@ fn short(seen: &Observed<'_>, current: &Current<'_>, gang: &Gang, claims: Claims
         return gang.members.first().map(|member| Short::OfGpus(member.node.clone()));
     };
     let resource = &seen.job.spec.resource;
-    let find = |name: &str| snapshot.nodes.iter().find(|node| node.name == name);
-    let scarce = gang.claim().into_iter().find(|(name, gpus)| {
-        let free = find(name).and_then(|node| node.gpus.get(resource)).map_or(0, |gpus| gpus.free);
-        free < *gpus
-    });
+    let nodes: HashMap<&str, &Node> = snapshot.nodes.iter().map(|node| (node.name.as_str(), node)).collect();
+    let free =
+        |name: &str| nodes.get(name).and_then(|node| node.gpus.get(resource)).map_or(0, |gpus| gpus.free);
+    let scarce = gang.claim().into_iter().find(|(name, gpus)| free(name) < *gpus);
     if let Some((node, _)) = scarce {
         return Some(Short::OfGpus(node));
     }
-    let besides =
-        current.pods.iter().filter_map(|pod| Some((pod.pinned.clone(), lacks(find(&pod.pinned)?, pod)?)));
+    let lacking = |pod: &&OwnPod| lacks(nodes.get(pod.pinned.as_str())?, pod);
+    let besides = current.pods.iter().filter_map(|pod| Some((pod.pinned.clone(), lacking(pod)?)));
     let besides: BTreeMap<String, Reason> = besides.collect();
     (!besides.is_empty()).then_some(Short::Besides(besides))
 }
