@@ -43,7 +43,7 @@ MOMENTS = {"waits": "waiting for 1 more GPU", "starts": "✓ scheduled", "runs":
 def test_a_command_whose_job_is_deleted_says_so_and_leaves_nothing(laptop: Laptop, tmp_path: Path, moment: str) -> None:
     cluster = laptop.cluster
     template = tmp_path / "template.json"
-    template.write_text(json.dumps(SLOW_START if moment == "starts" else {}))
+    template.write_text(json.dumps(SLOW_START if moment == "starts" else {"metadata": {}}))
     if moment == "waits":
         cluster.apply(shell_pod("theirs", "sleep 1000", gpus=5, node="node-1"))
         await_phase(cluster, "theirs", "Running")

@@ -197,7 +197,10 @@ impl Session {
             }
             self.show();
             match turned.trouble {
-                None if self.status.phase.is_final() => return self.end(signals).await,
+                None if self.status.phase.is_final() => {
+                    self.check_failure().await?;
+                    return self.end(signals).await;
+                }
                 None => match self.view.outage() {
                     Some(outage) => self.say_trouble(&outage),
                     None => self.trouble.clear(),
@@ -233,6 +236,18 @@ impl Session {
         }
         let said = async |_: &JobStatus| Ok(());
         turn(&self.job, self.status.clone(), Ok(()), &self.hands, &self.view, said).await
+    }
+
+    /// Pods of a job that was deleted fail as they are told to end, which is not what happened to the job.
+    async fn check_failure(&self) -> Result<(), Error> {
+        if self.status.phase != Phase::Failed {
+            return Ok(());
+        }
+        match self.hands.look_for(&self.job).await {
+            Err(error @ Error::Deleted { .. }) => Err(error),
+            // What cannot be found out does not change what is known.
+            _ => Ok(()),
+        }
     }
 
     /// Why there is no point in waiting, if there is none.
