@@ -99,9 +99,7 @@ def test_a_blocked_terminal_stalls_only_those_who_print(hosts: SshHosts) -> None
         os.close(write_end)
         count = hosts.path(3, "/tmp/count")
         # The file is empty for a moment whenever it is written.
-        before = int(
-            eventually(lambda: count.exists() and count.read_text().strip(), PATIENCE, "rank 1 did not start")
-        )
+        before = int(eventually(lambda: count.exists() and count.read_text().strip(), PATIENCE, "rank 1 did not start"))
         blocked = time.monotonic()
         # Longer than the heartbeat, so that a stall of anything but printing would end the job.
         eventually(lambda: time.monotonic() - blocked > HEARTBEAT + 1, PATIENCE, "")
