@@ -71,7 +71,8 @@ test-kubernetes: $(WHEEL) $(call installed,test) ## run the tests on real Kubern
 test-openstack: $(WHEEL) $(call installed,openstack) ## run the reference cluster's tests on a real OpenStack, and its module with OpenTofu too (gets OpenStack once, ten minutes; root)
 	tools/system-packages ssh:openssh-client ip:iproute2 unshare:util-linux qemu-system-x86_64:qemu-system-x86 \
 		qemu-img:qemu-utils genisoimage:genisoimage $(BROWSER)
-	TERRAFORM="$$(tools/openstack tofu)/tofu" target/env/openstack/bin/python -m pytest tests/openstack/test_terraform.py
+	TERRAFORM="$$(tools/openstack tofu)/tofu" target/env/openstack/bin/python -m pytest \
+		tests/openstack/test_terraform.py tests/openstack/test_terraform_refusals.py
 	target/env/openstack/bin/python -m pytest tests/openstack
 
 cluster-up: ## bring a Kubernetes cluster up on this machine, with NODES=5,3,2 pretended GPUs (root)

@@ -19,6 +19,11 @@ RONDE = Path(sys.executable).parent / "ronde"
 # Variables by which a test could find another cloud or cluster than its own.
 OTHERS = ("OS_", "TF_", "ANSIBLE_")
 
+# What `init` is told: a wheel that is none, machines that the fake cloud has, and where to log in.
+WHEEL = "ronde-0.1.0-py3-none-any.whl"
+MACHINES = ["--workers", "2", "--flavor", "small", "--os-image", "debian-12", "--admin-cidr", "203.0.113.7/32"]
+KNOWN = ["--cloud", "lab", *MACHINES]
+
 
 def wheel() -> Path:
     """Return the wheel that images are built with."""
@@ -72,10 +77,11 @@ class Command:
             check=False,
         )
 
-    @contextmanager
-    def running(self, verb: str, *words: str, stderr: int = subprocess.STDOUT) -> Iterator[subprocess.Popen[str]]:
-        """Start a verb, and kill it at the end if it is still there."""
-        process = subprocess.Popen(
+    def start(
+        self, verb: str, *words: str, stderr: int = subprocess.STDOUT, session: bool = False
+    ) -> subprocess.Popen[str]:
+        """Start a verb, in a session of its own if that is asked for; nobody is there to be asked."""
+        return subprocess.Popen(
             self.words(verb, *words),
             env=self.env,
             cwd=self.folder.parent,
@@ -83,9 +89,15 @@ class Command:
             stdout=subprocess.PIPE,
             stderr=stderr,
             text=True,
+            start_new_session=session,
             # A runner in the background may ignore interrupts.
             preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler) and None,
         )
+
+    @contextmanager
+    def running(self, verb: str, *words: str, stderr: int = subprocess.STDOUT) -> Iterator[subprocess.Popen[str]]:
+        """Start a verb, and kill it at the end if it is still there."""
+        process = self.start(verb, *words, stderr=stderr)
         try:
             yield process
         finally:

@@ -18,6 +18,7 @@ from urllib.parse import parse_qs, urlsplit
 
 PROJECT = "5f2c0000000000000000000000000001"
 USER, PASSWORD = "anna", "correct-horse"
+KEY = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIJh4Vw5JqVtfUVRKXUB5nF5hQx1Yy0mFZb9zIhF2kJ3w anna@laptop"
 
 
 @dataclass

@@ -46,19 +46,9 @@ def command(cluster: Cluster) -> Command:
 
 
 @contextlib.contextmanager
-def session(command: Command, *words: str) -> Iterator[subprocess.Popen[str]]:
+def session(command: Command, verb: str, *words: str) -> Iterator[subprocess.Popen[str]]:
     """Start a verb in a session of its own, as a terminal does; in the end nothing of that is left."""
-    process = subprocess.Popen(
-        command.words(*words),
-        env=command.env,
-        cwd=command.folder.parent,
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        start_new_session=True,
-        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler) and None,
-    )
+    process = command.start(verb, *words, session=True)
     try:
         yield process
     finally:
