@@ -160,7 +160,7 @@ def test_the_terminals_stop_key_does_not_kill_the_job(hosts: SshHosts) -> None:
         screen.wait_for("ended 0")
     for rank_number in range(2):
         counted = re.findall(rf"\[{rank_number}\] count (\d+)\r?\n", screen.text)
-        assert counted == [str(number) for number in range(1, 41)]
+        assert counted == [str(number) for number in range(1, 81)]
 
 
 class Screen:
