@@ -197,10 +197,8 @@ impl Session {
             }
             self.show();
             match turned.trouble {
-                None if self.status.phase.is_final() => {
-                    self.check_failure().await?;
-                    return self.end(signals).await;
-                }
+                Some(error @ Error::Deleted { .. }) => return Err(error),
+                None if self.status.phase.is_final() => return self.end(signals).await,
                 None => match self.view.outage() {
                     Some(outage) => self.say_trouble(&outage),
                     None => self.trouble.clear(),
@@ -211,9 +209,7 @@ impl Session {
                     say(false, &format!("warning: {error}"));
                     return self.end(signals).await;
                 }
-                Some(
-                    error @ (Error::Forbidden { .. } | Error::Unauthorized { .. } | Error::Deleted { .. }),
-                ) => return Err(error),
+                Some(error @ (Error::Forbidden { .. } | Error::Unauthorized { .. })) => return Err(error),
                 Some(_) => {}
             }
             let wake = turned.wake.map_or(LOOK, |wake| wake.clamp(Duration::from_millis(20), LOOK));
@@ -234,20 +230,20 @@ impl Session {
                 return Turn { status: self.status.clone(), wake: None, trouble: Some(error) };
             }
         }
-        let said = async |_: &JobStatus| Ok(());
-        turn(&self.job, self.status.clone(), Ok(()), &self.hands, &self.view, said).await
-    }
-
-    /// Pods of a job that was deleted fail as they are told to end, which is not what happened to the job.
-    async fn check_failure(&self) -> Result<(), Error> {
-        if self.status.phase != Phase::Failed {
-            return Ok(());
-        }
-        match self.hands.look_for(&self.job).await {
-            Err(error @ Error::Deleted { .. }) => Err(error),
-            // What cannot be found out does not change what is known.
+        let had_failed = self.status.phase == Phase::Failed;
+        let (hands, job) = (&self.hands, &self.job);
+        // Pods of a job that was deleted fail as they are told to end, which is not what happened to the job. What cannot
+        // be found out does not change what is known; what was swept is gone because of us.
+        let said = async |status: &JobStatus| match status.phase {
+            Phase::Failed if !had_failed && !status.swept => {
+                hands.look_for(job).await.or_else(|error| match error {
+                    Error::Deleted { .. } => Err(error),
+                    _ => Ok(()),
+                })
+            }
             _ => Ok(()),
-        }
+        };
+        turn(job, self.status.clone(), Ok(()), hands, &self.view, said).await
     }
 
     /// Why there is no point in waiting, if there is none.
