@@ -4,6 +4,9 @@ use crate::cause::machine;
 use crate::cause::{Cause, Rule, explained};
 use crate::terraform::event::Diagnostic;
 
+/// How the cloud says that it does not have something.
+const MISSING: &[&str] = &["could not find any", "no results", "not found", "could not be found"];
+
 const RULES: [Rule; 14] = [
     Rule {
         any: &["error acquiring the state lock"],
@@ -89,25 +92,25 @@ const RULES: [Rule; 14] = [
         fix: "give another one (public_ip in resources.auto.tfvars), or \"\" to have one allocated",
     },
     Rule {
-        any: &["could not find any", "no results", "not found", "could not be found"],
+        any: MISSING,
         all: &["image"],
         what: "the cloud has no such image",
         fix: "openstack image list shows those it has; write the name into image_name of resources.auto.tfvars",
     },
     Rule {
-        any: &["could not find any", "no results", "not found", "could not be found"],
+        any: MISSING,
         all: &["flavor"],
         what: "the cloud has no such flavour",
         fix: "openstack flavor list shows those it has; write the name into flavor_name of resources.auto.tfvars",
     },
     Rule {
-        any: &["could not find any", "no results", "not found", "could not be found"],
+        any: MISSING,
         all: &["keypair"],
         what: "the cloud has no such key pair",
         fix: "openstack keypair list shows yours; or give the key itself: public_key in resources.auto.tfvars",
     },
     Rule {
-        any: &["could not find any", "no results", "not found", "could not be found"],
+        any: MISSING,
         all: &["network"],
         what: "the cloud has no such network or address",
         fix: "openstack network list and openstack floating ip list show what there is; correct resources.auto.tfvars",
