@@ -14,6 +14,8 @@ pub(crate) const DATA_ADDRESS: &str = "RONDE_DATA_ADDRESS";
 pub(crate) const ROUTES: &str = "RONDE_ROUTES";
 /// The ports a rank may listen at.
 pub(crate) const PORT_RANGE: &str = "RONDE_PORT_RANGE";
+/// A folder of Python's that was brought to a pod.
+pub(crate) const PYTHON_PATH: &str = "RONDE_PYTHON_PATH";
 /// The call a rank makes, as a file.
 pub(crate) const TASK_PAYLOAD: &str = "RONDE_TASK_PAYLOAD";
 /// Where its result goes.

@@ -1,8 +1,8 @@
 //! Lays one object over another, as JSON.
 //!
 //! What is made here lies over the user's pod template: objects are merged key by key, lists of things that have names
-//! (containers, volumes, variables) thing by thing, other lists of things one after the other. Of two plain values, and of two
-//! lists of words such as a command, the upper one counts, also if it is empty.
+//! (containers, volumes) thing by thing, other lists of things one after the other. Of two plain values, of two variables
+//! of a name, and of two lists of words such as a command, the upper one counts, also if it is empty.
 
 use serde_json::Value;
 
@@ -23,6 +23,10 @@ pub(crate) fn over(lower: Value, upper: Value) -> Value {
         (Value::Array(mut lower), Value::Array(upper)) => {
             for value in upper {
                 match lower.iter().position(|below| is_same(below, &value)) {
+                    // A variable has one source.
+                    Some(place) if value.get("value").or(value.get("valueFrom")).is_some() => {
+                        lower[place] = value
+                    }
                     Some(place) => lower[place] = over(lower[place].take(), value),
                     None => lower.push(value),
                 }

@@ -19,6 +19,8 @@ const HOME: &str = "/ronde";
 const WORK: &str = "/ronde/work";
 /// Where the package lies, as the program beside it expects.
 const PACKAGE: &str = "/ronde/lib/python3/site-packages";
+/// By what variable the launcher knows that, which puts it before the image's own path.
+const PYTHON_PATH: &str = "RONDE_PYTHON_PATH";
 /// Where the secret is mounted.
 const SECRET: &str = "/run/ronde/secret";
 /// Where pods of a job over ssh keep what ssh must find.
@@ -120,7 +122,7 @@ fn made_here(job: &Job, gang: &Gang, member: &Member, around: &Surroundings) -> 
             // A template's own counts: a checkpoint may take longer.
             "terminationGracePeriodSeconds": spec.grace_of_template().is_none().then(|| spec.grace_seconds()),
             // A pod whose manager is gone must not train for ever.
-            "activeDeadlineSeconds": spec.deadline_seconds.map(|limit| u64::from(limit) + u64::from(spec.start_deadline_seconds)),
+            "activeDeadlineSeconds": spec.deadline_seconds.map(|limit| longest(limit, spec.start_deadline_seconds)),
             "securityContext": {
                 "runAsNonRoot": !is_root,
                 "runAsUser": spec.run_as_user,
@@ -133,6 +135,12 @@ fn made_here(job: &Job, gang: &Gang, member: &Member, around: &Surroundings) -> 
             "volumes": volumes(job),
         },
     })
+}
+
+/// Two times together, as far as Kubernetes counts.
+fn longest(one: u32, other: u32) -> u32 {
+    const MOST: u32 = i32::MAX.unsigned_abs();
+    one.saturating_add(other).min(MOST)
 }
 
 /// Brings program, package and shipped files.
@@ -273,23 +281,28 @@ fn environment(spec: &RondeJobSpec) -> Vec<Value> {
         field("POD_NAME", "metadata.name"),
         field("POD_NAMESPACE", "metadata.namespace"),
     ];
-    let given = |name: &str| spec.env.iter().find(|one| one.name == name);
     let brought = spec.needs_delivery();
     if brought {
-        let path = match given("PYTHONPATH").and_then(|one| one.value.as_deref()) {
-            Some(theirs) => format!("{PACKAGE}:{theirs}"),
-            None => PACKAGE.to_owned(),
-        };
-        variables.push(json!({"name": "PYTHONPATH", "value": path}));
+        // Only in the container it is known what the image has on the path.
+        variables.push(json!({"name": PYTHON_PATH, "value": PACKAGE}));
     }
-    if given("HOME").is_none() && spec.run_as_user != 0 {
+    let has_home = spec.env.iter().any(|one| one.name == "HOME") || is_in_template(spec, "HOME");
+    if !has_home && spec.run_as_user != 0 {
         // The user often has no home in the image.
         let home = if brought { format!("{HOME}/home") } else { HOME.to_owned() };
         variables.push(json!({"name": "HOME", "value": home}));
     }
-    let others = spec.env.iter().filter(|one| !brought || one.name != "PYTHONPATH");
-    variables.extend(others.map(|one| json!(one)));
+    variables.extend(spec.env.iter().map(|one| json!(one)));
     variables
+}
+
+/// Whether the user's template sets a variable of the container that trains.
+fn is_in_template(spec: &RondeJobSpec, name: &str) -> bool {
+    let containers = spec.template.as_ref().and_then(|template| template.pointer("/spec/containers"));
+    let all = containers.and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default();
+    let train = all.iter().find(|container| container["name"] == names::TRAIN).or(all.first());
+    let variables = train.and_then(|train| train["env"].as_array());
+    variables.is_some_and(|variables| variables.iter().any(|one| one["name"] == name))
 }
 
 fn security(read_only: bool) -> Value {

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::os::unix::process::CommandExt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use ronde_rendezvous::variable;
@@ -45,9 +45,7 @@ pub(super) struct Started {
 pub(super) fn start(start: &Start, surroundings: &Surroundings) -> Result<Started, Error> {
     let mut notes = Vec::new();
     let mut environment = environment(&start.environment);
-    if let Some(folder) = &surroundings.python_path {
-        put_first(&mut environment, "PYTHONPATH", folder.as_os_str());
-    }
+    put_package_first(&mut environment, surroundings.python_path.as_deref());
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
     let is_set = |name: &str| environment.contains_key(OsStr::new(name));
     let defaults = variables::defaults(is_set, cores, start.ranks.len());
@@ -99,6 +97,14 @@ pub(super) fn start(start: &Start, surroundings: &Surroundings) -> Result<Starte
     Ok(started)
 }
 
+/// Has Python look first where our package is, if it was sent with the job or brought before.
+fn put_package_first(environment: &mut BTreeMap<OsString, OsString>, sent: Option<&Path>) {
+    let brought = environment.remove(OsStr::new(variables::PYTHON_PATH));
+    for folder in brought.as_deref().into_iter().chain(sent.map(Path::as_os_str)) {
+        put_first(environment, "PYTHONPATH", folder);
+    }
+}
+
 /// The host's environment with the driver's over it. The driver's folders of programs come first, and the host's own
 /// stay, since the two machines need not be alike.
 pub(crate) fn environment(sent: &[(Vec<u8>, Vec<u8>)]) -> BTreeMap<OsString, OsString> {
@@ -146,4 +152,25 @@ fn folder(start: &Start, notes: &mut Vec<(bool, String)>) -> PathBuf {
         format!("warning: there is no folder {} here; ranks run in {}", wanted.display(), own.display()),
     ));
     own
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_package_that_was_brought_comes_before_what_the_image_has_on_pythons_path() {
+        let path = |variables: &[(&str, &str)], sent: Option<&str>| {
+            let pairs = variables.iter().map(|(name, value)| (OsString::from(name), OsString::from(value)));
+            let mut environment: BTreeMap<OsString, OsString> = pairs.collect();
+            put_package_first(&mut environment, sent.map(Path::new));
+            assert!(!environment.contains_key(OsStr::new(variables::PYTHON_PATH)));
+            environment.remove(OsStr::new("PYTHONPATH")).map(|path| path.into_string().expect("text"))
+        };
+        let brought = (variables::PYTHON_PATH, "/ronde/lib");
+        assert_eq!(path(&[brought, ("PYTHONPATH", "/app")], None).as_deref(), Some("/ronde/lib:/app"));
+        assert_eq!(path(&[brought], None).as_deref(), Some("/ronde/lib"));
+        assert_eq!(path(&[("PYTHONPATH", "/app")], Some("/sent")).as_deref(), Some("/sent:/app"));
+        assert_eq!(path(&[], None), None);
+    }
 }

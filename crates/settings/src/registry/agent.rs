@@ -32,6 +32,10 @@ variables! {
     /// `ghcr.io/ronde/manager` with this version, which is not published yet.
     MANAGER_IMAGE = "RONDE_MANAGER_IMAGE": Text, None, Honoured;
 
+    /// Set in the pods of a job on Kubernetes that the Python package was brought to: the folder it is in. The launcher puts
+    /// it first on the `PYTHONPATH` of ranks.
+    PYTHON_PATH = "RONDE_PYTHON_PATH": Text, None, Honoured;
+
     /// Set in the pods of a job over ssh: the file with its hosts and their GPUs, a line each, as `mpirun` and `horovodrun`
     /// read it. `%%ronde` and `ronde.run` take their hosts from it where they are given none; in the reference cluster,
     /// where it is not set, from `/mnt/share/.ronde/hostfile`.

@@ -80,6 +80,7 @@ fn nothing_is_brought_to_an_image_that_has_it_unless_files_or_ssh_need_it() {
         assert_eq!(pod["spec"].get("initContainers"), None);
         assert!(words(&pod).starts_with("ronde "), "{}", words(&pod));
         assert_eq!(variable(&pod, "PYTHONPATH"), [json!("/mine")]);
+        assert_eq!(variable(&pod, "RONDE_PYTHON_PATH"), [] as [Value; 0]);
         assert_eq!(variable(&pod, "HOME"), [json!("/ronde")]);
     }
     job.spec.files = Some(Files { config_map: "files".to_owned(), items: Vec::new() });
@@ -88,8 +89,34 @@ fn nothing_is_brought_to_an_image_that_has_it_unless_files_or_ssh_need_it() {
     for pod in with_files.iter().chain(&pods(&job)) {
         assert_eq!(pod["spec"]["initContainers"].as_array().map(Vec::len), Some(1));
         assert!(words(pod).starts_with("/ronde/bin/ronde "), "{}", words(pod));
-        assert_eq!(variable(pod, "PYTHONPATH"), [json!("/ronde/lib/python3/site-packages:/mine")]);
+        assert_eq!(variable(pod, "PYTHONPATH"), [json!("/mine")]);
+        assert_eq!(variable(pod, "RONDE_PYTHON_PATH"), [json!("/ronde/lib/python3/site-packages")]);
     }
+}
+
+#[test]
+fn variables_of_a_template_stay_and_of_two_of_a_name_the_job_s_counts_alone() {
+    let mut job = examples::job("mnist", 6);
+    let from_node = json!({"fieldRef": {"fieldPath": "spec.nodeName"}});
+    job.spec.template = Some(json!({"spec": {"containers": [{"name": "mine", "env": [
+        {"name": "HOME", "value": "/home/me"},
+        {"name": "PYTHONPATH", "valueFrom": from_node},
+        {"name": "A", "valueFrom": from_node},
+    ]}]}}));
+    job.spec.env = serde_json::from_value(json!([{"name": "A", "value": "b"}])).expect("variables");
+    let pod = &pods(&job)[0];
+    let variables = pod["spec"]["containers"][0]["env"].as_array().expect("variables");
+    let named = |name: &str| variables.iter().filter(|one| one["name"] == name).collect::<Vec<_>>();
+    assert_eq!(named("HOME"), [&json!({"name": "HOME", "value": "/home/me"})]);
+    assert_eq!(named("PYTHONPATH"), [&json!({"name": "PYTHONPATH", "valueFrom": from_node})]);
+    assert_eq!(named("A"), [&json!({"name": "A", "value": "b"})]);
+}
+
+#[test]
+fn a_deadline_is_never_longer_than_kubernetes_counts() {
+    let mut job = examples::job("mnist", 6);
+    (job.spec.deadline_seconds, job.spec.start_deadline_seconds) = (Some(2_147_483_647), 600);
+    assert_eq!(pods(&job)[0]["spec"]["activeDeadlineSeconds"], 2_147_483_647);
 }
 
 #[test]
@@ -160,7 +187,10 @@ fn volumes_files_and_variables_arrive() {
         .iter()
         .filter_map(|one| Some(format!("{}={}", one["name"].as_str()?, one["value"].as_str()?)))
         .collect();
-    assert_eq!(variables, ["PYTHONPATH=/ronde/lib/python3/site-packages:/mine", "HOME=/ronde/home", "A=b"]);
+    assert_eq!(
+        variables,
+        ["RONDE_PYTHON_PATH=/ronde/lib/python3/site-packages", "HOME=/ronde/home", "PYTHONPATH=/mine", "A=b"]
+    );
     let mounts: Vec<&str> = train["volumeMounts"]
         .as_array()
         .expect("mounts")
