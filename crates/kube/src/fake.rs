@@ -8,6 +8,7 @@ use http::{Method, Request, Response};
 use kube::Client;
 use kube::client::Body;
 use serde_json::{Value, json};
+use tokio::sync::Notify;
 
 /// What is answered to a request: a method, a part of its path, and the answer.
 type Rule = (Method, &'static str, u16, &'static str, &'static str);
@@ -21,6 +22,7 @@ struct State {
     objects: BTreeMap<String, Value>,
     rules: Vec<Rule>,
     held: Vec<&'static str>,
+    released: Arc<Notify>,
     asked: Vec<String>,
     written: u64,
 }
@@ -36,9 +38,7 @@ impl Fake {
                 let body = body.collect_bytes().await.expect("a body");
                 let body: Value = serde_json::from_slice(&body).unwrap_or(Value::Null);
                 let (code, answer) = fake.state().answer(&head.method, head.uri.path(), &body);
-                if fake.is_held(head.uri.path()) {
-                    std::future::pending::<()>().await;
-                }
+                fake.wait(head.uri.path()).await;
                 let bytes = serde_json::to_vec(&answer).expect("JSON");
                 let response = Response::builder().status(code).body(Body::from(bytes));
                 Ok::<_, std::convert::Infallible>(response.expect("a response"))
@@ -57,13 +57,23 @@ impl Fake {
         self.state().held.push(part);
     }
 
-    fn is_held(&self, path: &str) -> bool {
-        self.state().held.iter().any(|part| path.contains(part))
+    async fn wait(&self, path: &str) {
+        let released = {
+            let state = self.state();
+            if !state.held.iter().any(|part| path.contains(part)) {
+                return;
+            }
+            Arc::clone(&state.released).notified_owned()
+        };
+        released.await;
     }
 
-    /// Takes all requests again.
+    /// Takes all requests again, and answers those that were held.
     pub(crate) fn relent(&self) {
-        self.state().rules.clear();
+        let mut state = self.state();
+        state.rules.clear();
+        state.held.clear();
+        state.released.notify_waiters();
     }
 
     /// Puts an object where a request would find it.

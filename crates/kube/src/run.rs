@@ -5,14 +5,11 @@
 //! the job that is there.
 
 mod root;
+mod signals;
 
 use std::io::Write;
 use std::pin::pin;
 use std::time::{Duration, Instant};
-
-use k8s_openapi::api::core::v1::Pod;
-use kube::Api;
-use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use crate::act::Hands;
 use crate::cluster::OwnPod;
@@ -23,12 +20,17 @@ use crate::manager::{Turn, turn};
 use crate::progress::{Progress, gpus, span};
 use crate::view::View;
 use crate::{Error, remains};
+use k8s_openapi::api::core::v1::Pod;
+use kube::Api;
 use root::{kubectl_delete, name_taken, root};
+use signals::Signals;
 
 /// How long to look at the cluster at most before looking again.
 const LOOK: Duration = Duration::from_secs(30);
 /// How long pods may take to end before the last line is said all the same.
 const FAREWELL: Duration = Duration::from_secs(15);
+/// How long requests that are under way may take when a signal ends the job.
+const LAST_TURN: Duration = Duration::from_secs(3);
 /// How long a cluster that answers may take to list its nodes and pods.
 const READY: Duration = Duration::from_secs(60);
 /// How long another's object may have a name that the job needs: one of an earlier job goes within a moment.
@@ -183,9 +185,9 @@ impl Session {
         let mut was_there = !self.is_new;
         loop {
             self.view.check()?;
-            let turned = tokio::select! {
-                turned = self.turn() => turned,
-                number = signals.next() => return self.interrupted(number, signals).await,
+            let turned = match self.turn_or_signal(signals).await {
+                Ok(turned) => turned,
+                Err(number) => return self.interrupted(number, signals).await,
             };
             self.status = turned.status;
             // The error will say it.
@@ -219,6 +221,21 @@ impl Session {
                 number = signals.next() => return self.interrupted(number, signals).await,
             }
         }
+    }
+
+    /// Brings the job on by one turn, or says which signal came. Requests may then be on their way, so what comes of them is
+    /// waited for, or nobody would take it back; not for ever, and not beyond another signal.
+    async fn turn_or_signal(&mut self, signals: &mut Signals) -> Result<Turn, i32> {
+        let mut turning = pin!(self.turn());
+        let number = tokio::select! {
+            turned = &mut turning => return Ok(turned),
+            number = signals.next() => number,
+        };
+        tokio::select! {
+            _ = tokio::time::timeout(LAST_TURN, turning) => {}
+            _ = signals.next() => {}
+        }
+        Err(number)
     }
 
     /// Brings the job on by one turn. While it waits it is also looked for: what has no pods is not seen to go.
@@ -485,26 +502,6 @@ fn clock_is_off(hands: &Hands) -> Option<String> {
 /// The status to exit with after a signal.
 fn told_by(number: i32) -> u8 {
     u8::try_from(128 + number).unwrap_or(130)
-}
-
-/// The signals that end a job.
-struct Signals([Signal; 3]);
-
-impl Signals {
-    fn listen() -> Result<Signals, Error> {
-        let on = |kind| signal(kind).map_err(|source| Error::System { doing: "wait for signals", source });
-        Ok(Signals([on(SignalKind::interrupt())?, on(SignalKind::terminate())?, on(SignalKind::hangup())?]))
-    }
-
-    /// The number of the next one.
-    async fn next(&mut self) -> i32 {
-        let [interrupt, terminate, hangup] = &mut self.0;
-        tokio::select! {
-            _ = interrupt.recv() => SignalKind::interrupt().as_raw_value(),
-            _ = terminate.recv() => SignalKind::terminate().as_raw_value(),
-            _ = hangup.recv() => SignalKind::hangup().as_raw_value(),
-        }
-    }
 }
 
 /// Says something about the job; its output goes elsewhere.

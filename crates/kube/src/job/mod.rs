@@ -32,7 +32,7 @@ pub use amount::{Amount, BadAmount};
 pub use files::{FilesError, Shipment, collect};
 pub(crate) use gang::{Gang, Member};
 pub use gpus::{BadGpus, Gpus};
-pub use names::{Role, check as check_name, invent as invent_name};
+pub use names::{Role, check as check_name, in_pod as name_in_pod, invent as invent_name};
 pub(crate) use plan_map::plan_map;
 pub(crate) use pod::pod;
 pub(crate) use read::{read_spec, read_status};

@@ -2,6 +2,8 @@
 
 use std::fmt;
 
+use crate::fingerprint::fingerprint;
+
 /// On everything that is made here.
 pub(crate) const MANAGED_BY: &str = "app.kubernetes.io/managed-by";
 /// The value of [`MANAGED_BY`].
@@ -129,6 +131,14 @@ pub fn check(name: &str) -> Result<(), String> {
     Ok(())
 }
 
+/// A name made of that of the pod which makes the job: the same one if it fits, and always the same for the same pod.
+pub fn in_pod(pod: &str) -> String {
+    match check(pod) {
+        Ok(()) => pod.to_owned(),
+        Err(_) => invent(&[pod.to_owned()], fingerprint(pod.bytes())),
+    }
+}
+
 /// A name made of what the command runs, and a few random letters: `train-x7k2`.
 pub fn invent(command: &[String], random: u64) -> String {
     let script = command.iter().find(|word| word.ends_with(".py")).or_else(|| command.first());
@@ -149,6 +159,17 @@ pub fn invent(command: &[String], random: u64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_job_is_called_like_its_pod_as_far_as_that_fits_and_always_the_same() {
+        assert_eq!(in_pod("trainer-0"), "trainer-0");
+        let pod = "nightly-training-of-everything-29381760-x7k2p";
+        let name = in_pod(pod);
+        assert_eq!((check(&name), &name), (Ok(()), &in_pod(pod)));
+        assert!(name.starts_with("nightly-training-of-ever"), "{name}");
+        assert_ne!(name, in_pod("nightly-training-of-everything-29381760-abcde"));
+        assert_eq!(check(&in_pod("0.trainer")), Ok(()));
+    }
 
     #[test]
     fn pods_sort_as_their_ranks_do() {

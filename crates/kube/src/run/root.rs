@@ -1,6 +1,6 @@
 //! The object that owns all others of a job: the pod that the command runs in, or a config map.
 
-use k8s_openapi::api::core::v1::ConfigMap;
+use k8s_openapi::api::core::v1::{ConfigMap, Pod};
 use k8s_openapi::jiff::Timestamp;
 use kube::Api;
 use kube::api::PostParams;
@@ -31,7 +31,9 @@ pub(super) async fn root(
         generation: None,
         spec: order.spec.clone(),
     };
-    if let Some((name, uid)) = &order.own_pod {
+    if let Some((name, uid)) = &order.own_pod
+        && is_there(namespace, name, uid, hands).await?
+    {
         let job = job(RootKind::Pod, name, uid, hands.clock.now());
         let is_new = is_new(&job, &view.ledger())?;
         if !is_new {
@@ -42,6 +44,14 @@ pub(super) async fn root(
     let (found, is_new) = config_map(order, namespace, hands).await?;
     let created = found.metadata.creation_timestamp.map_or_else(|| hands.clock.now(), |time| time.0);
     Ok((job(RootKind::ConfigMap, &order.name, &found.metadata.uid.unwrap_or_default(), created), is_new))
+}
+
+/// Whether the pod that this runs in is one of this cluster and namespace: a kubeconfig may lead elsewhere, where the garbage
+/// collector would delete whatever belongs to a pod that it does not find.
+async fn is_there(namespace: &str, name: &str, uid: &str, hands: &Hands) -> Result<bool, Error> {
+    let pods: Api<Pod> = Api::namespaced(hands.client.clone(), namespace);
+    let found = patiently("look for this pod", || pods.get_metadata_opt(name)).await?;
+    Ok(found.is_some_and(|pod| pod.metadata.uid.as_deref() == Some(uid)))
 }
 
 /// Whether a job that belongs to a pod has no pods yet. A pod does not say what was asked for, and may ask for several

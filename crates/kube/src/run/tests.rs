@@ -1,6 +1,7 @@
 //! What the command says and does about its job, against an API server in memory.
 
 use serde_json::{Value, json};
+use tokio::signal::unix::SignalKind;
 
 use super::*;
 use crate::clock::Clock;
@@ -91,12 +92,7 @@ async fn the_chief_of_an_attempt_that_failed_is_shown_to_its_end_and_the_next_on
 
 /// Signals that nobody sends to a test by accident.
 fn signals() -> Signals {
-    let on = |kind| signal(kind).expect("a signal");
-    Signals([
-        on(SignalKind::user_defined1()),
-        on(SignalKind::user_defined2()),
-        on(SignalKind::window_change()),
-    ])
+    Signals::to([SignalKind::user_defined1()]).expect("a signal")
 }
 
 #[tokio::test]
@@ -146,6 +142,35 @@ async fn a_job_that_is_deleted_while_it_waits_or_begins_anew_ends_with_an_error_
 }
 
 #[tokio::test]
+async fn what_a_signal_finds_under_way_is_taken_back() {
+    let fake = Fake::default();
+    fake.hold("/namespaces/default/pods");
+    let mut session = session(&fake);
+    // Nobody but us would delete what belongs to it.
+    session.job.root.kind = RootKind::Pod;
+    let mut signals = signals();
+    let interrupt = async {
+        while fake.asked("POST /api/v1/namespaces/default/pods") == 0 {
+            tokio::task::yield_now().await;
+        }
+        let own = std::process::id().to_string();
+        std::process::Command::new("kill").args(["-USR1", &own]).status().expect("kill runs");
+        // Long enough for whoever does not wait to be on the way out.
+        let before = fake.asked("");
+        let goes_on = async {
+            while fake.asked("") == before {
+                tokio::time::sleep(Duration::from_millis(1)).await;
+            }
+        };
+        let _ = tokio::time::timeout(Duration::from_millis(300), goes_on).await;
+        fake.relent();
+    };
+    let (ended, ()) = futures::join!(session.manage(&mut signals), interrupt);
+    assert_eq!(ended.ok(), Some(128 + 10));
+    assert_eq!(fake.names("pods"), [] as [String; 0]);
+}
+
+#[tokio::test]
 async fn a_config_map_is_the_job_only_if_it_says_so() {
     let fake = Fake::default();
     let view = View::still(Ledger::default());
@@ -169,6 +194,8 @@ async fn a_config_map_is_the_job_only_if_it_says_so() {
 async fn a_job_in_a_pod_is_gone_on_with_only_if_the_same_is_asked_for() {
     let fake = Fake::default();
     let in_pod = Order { own_pod: Some(("manager".to_owned(), "uid".to_owned())), ..order() };
+    let manager = |uid: &str| json!({"metadata": {"name": "manager", "uid": uid}});
+    fake.put("/api/v1/namespaces/default/pods/manager", manager("uid"));
     let mut view = View::still(Ledger::default());
     let (job, is_new) = root(&in_pod, "default", &hands(&fake), &view).await.expect("a job");
     assert!(is_new && job.root.kind == RootKind::Pod);
@@ -183,7 +210,14 @@ async fn a_job_in_a_pod_is_gone_on_with_only_if_the_same_is_asked_for() {
     // Under another name it is another job, also of the same pod.
     let another = Order { name: "second".to_owned(), ..other };
     let (_, is_new) = root(&another, "default", &hands(&fake), &view).await.expect("another job");
-    assert!(is_new && fake.asked("") == 0);
+    assert!(is_new && fake.asked("POST") == 0);
+    // A kubeconfig may lead to a cluster that has no such pod, or another one of its name.
+    let elsewhere = Fake::default();
+    elsewhere.put("/api/v1/namespaces/default/pods/manager", manager("another"));
+    for cluster in [Fake::default(), elsewhere] {
+        let (job, _) = root(&in_pod, "default", &hands(&cluster), &view).await.expect("a job");
+        assert_eq!(job.root.kind, RootKind::ConfigMap);
+    }
 }
 
 #[tokio::test]

@@ -26,7 +26,7 @@ fn order(args: KubeRunArgs, var: impl Fn(&str) -> Option<String>) -> Result<Orde
     let random = RandomState::new().hash_one(std::process::id());
     let pod = var("POD_NAME").zip(var("POD_UID")).filter(|_| args.cluster.context.context.is_none());
     // A manager that runs in a pod and is started again must find its job again.
-    let name = args.name.clone().or_else(|| pod.as_ref().map(|(name, _)| name.clone()));
+    let name = args.name.clone().or_else(|| pod.as_ref().map(|(name, _)| job::name_in_pod(name)));
     // What is in another namespace cannot belong to the pod: the garbage collector would look for it there.
     let typed = args.cluster.namespace.as_ref();
     let own_pod = pod.filter(|_| typed.is_none_or(|typed| var("POD_NAMESPACE").as_ref() == Some(typed)));
