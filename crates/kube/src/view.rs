@@ -231,10 +231,11 @@ async fn keep<K: Noted>(
     let mut newest = 0;
     while let Some(event) = events.next().await {
         match event {
-            // The list is asked for after this.
+            // The list is asked for after this, so that nothing has worked yet.
             Ok(Event::Init) => {
                 here.clear();
                 K::begin(&mut lock(&ledger));
+                continue;
             }
             Ok(Event::InitApply(object)) => {
                 here.insert(key(&object));
@@ -337,6 +338,28 @@ mod tests {
     fn list_with(answer: Pod, old: u64) -> Vec<Step> {
         let old = Watch(Event::InitApply(chief("old", old)));
         vec![Watch(Event::Init), old, Answer(answer), Watch(Event::InitDone)]
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_watch_that_begins_to_list_anew_has_not_worked_again() {
+        let fails = || Err(watcher::Error::WatchError(Box::default()));
+        let list = [Ok(Event::Init), Ok(Event::InitDone)];
+        for (then, lasts) in
+            [(vec![Ok(Event::Init), fails()], true), (list.into_iter().chain([fails()]).collect(), false)]
+        {
+            let (progress, seen) = watch::channel(Progress::default());
+            let began_anew = Arc::new(Mutex::new(Instant::now()));
+            let heard = Arc::clone(&began_anew);
+            let events = stream::iter([fails()].into_iter().chain(then)).map(move |event| {
+                if let Ok(Event::Init) = event {
+                    *heard.lock().expect("a time") = Instant::now();
+                }
+                event
+            });
+            keep::<Pod>(events, Arc::default(), Arc::new(progress)).await;
+            let (since, _) = seen.borrow().pods.failed.clone().expect("it fails");
+            assert_eq!(since < *began_anew.lock().expect("a time"), lasts);
+        }
     }
 
     #[tokio::test]

@@ -73,9 +73,10 @@ impl Jobs {
         let mut refused: Option<Instant> = None;
         while let Some(event) = events.next().await {
             let is_news = match event {
+                // The list is asked for after this, so that nothing has worked yet.
                 Ok(Event::Init) => {
                     listed.clear();
-                    false
+                    continue;
                 }
                 Ok(Event::InitApply(object)) => {
                     listed.extend(read(object));
