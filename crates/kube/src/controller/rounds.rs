@@ -6,7 +6,7 @@
 //! before the next one is looked at. Then its requests are under way, while others have their turns; a job has one turn at
 //! a time.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -94,6 +94,7 @@ impl Rounds<'_> {
         let mut under_way: UnderWay<'_> = FuturesUnordered::new();
         let mut changes = self.view.changes();
         let (mut cleared, mut counted): (Option<Instant>, Option<Instant>) = (None, None);
+        let is_clearing = Rc::new(Cell::new(false));
         loop {
             let began = Instant::now();
             if let Err(error) = self.view.check() {
@@ -103,9 +104,9 @@ impl Rounds<'_> {
                 self.warnings.say(&outage.to_string());
             }
             let wake = self.round(&mut memories, &mut under_way);
-            if cleared.is_none_or(|cleared| cleared.elapsed() >= LOOK) {
+            if cleared.is_none_or(|cleared| cleared.elapsed() >= LOOK) && !is_clearing.replace(true) {
                 cleared = Some(began);
-                under_way.push(self.clear_away().boxed_local());
+                under_way.push(self.clear_away(Rc::clone(&is_clearing)).boxed_local());
             }
             if counted.is_none_or(|counted| counted.elapsed() >= COUNT) {
                 counted = Some(began);
@@ -281,8 +282,8 @@ impl Rounds<'_> {
                 continue;
             }
             let pauses = status.not_before.as_ref().is_some_and(|time| time.0 > now);
-            // What waiting for GPUs does not help.
-            let is_in_vain = matches!(status.reason.as_str(), "NeverEnough" | "Invalid");
+            // What more free GPUs would not help, or does not need any.
+            let is_in_vain = matches!(status.reason.as_str(), "NeverEnough" | "Invalid" | "WaitsForBetter");
             waiting.push(Waiting {
                 uid: uid.clone(),
                 called: format!("{}/{}", job.namespace, job.name),
@@ -301,9 +302,11 @@ impl Rounds<'_> {
         (active, waiting)
     }
 
-    /// Jobs of `ronde kube run` that were left behind and whose time is over.
-    async fn clear_away(&self) -> Option<(String, Turn)> {
+    /// Jobs of `ronde kube run` that were left behind and whose time is over. Where the API server says no to all of it, that
+    /// takes long, and must not take the place of jobs' turns.
+    async fn clear_away(&self, is_clearing: Rc<Cell<bool>>) -> Option<(String, Turn)> {
         remains::clear_away(self.hands, self.view, None).await;
+        is_clearing.set(false);
         None
     }
 
