@@ -158,6 +158,8 @@ fn success(seen: &Observed<'_>, current: &Current<'_>) -> Decision {
     status.finished = Some(Time(chief.and_then(|pod| pod.ended.as_ref()?.at).unwrap_or(seen.now)));
     status.started = status.started.or(chief.and_then(|pod| pod.started).map(Time));
     status.exit_code = Some(0);
+    // Of an attempt before.
+    status.failed_pod = None;
     finish(seen, current, status)
 }
 

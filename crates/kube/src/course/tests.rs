@@ -385,6 +385,15 @@ fn a_failure_ends_the_job_with_the_status_of_the_training() {
 }
 
 #[test]
+fn of_a_job_that_ended_well_after_all_no_pod_has_failed() {
+    let mut case = Case::with(Set::Running);
+    (case.status.failures, case.status.failed_pod) = (1, Some("mnist-chief".to_owned()));
+    case.pods[0]["status"] = ended(0, "Completed", 20);
+    case.now = at(21);
+    assert_eq!(case.decide().status.failed_pod, None);
+}
+
+#[test]
 fn the_pod_that_failed_first_is_the_one_that_is_told_of() {
     let mut case = Case::with(Set::Running);
     case.pods[1]["status"] = ended(137, "OOMKilled", 18);
