@@ -112,6 +112,12 @@ pub enum Error {
         /// The first few of them.
         pods: String,
     },
+    /// The controller is not where it is looked for.
+    #[error("the controller is in the namespace {namespace}, and there can be only one in a cluster")]
+    Elsewhere {
+        /// Where it is.
+        namespace: String,
+    },
     /// The definition of `RondeJob` is not in the cluster.
     #[error("the cluster does not know RondeJobs")]
     NotInstalled,
@@ -170,8 +176,11 @@ impl Error {
         match status.code {
             401 => Error::Unauthorized { message },
             403 if message.contains("exceeded quota") => Error::Quota { doing, message },
-            // The right that lacks is in the message: User "anna" cannot create resource "pods" …
-            403 if message.contains(" cannot ") => Error::Forbidden { doing, message },
+            // The right that lacks is in the message: User "anna" cannot create resource "pods" … Those who admit objects
+            // use other words.
+            403 if message.contains("User \"") && message.contains(" cannot ") => {
+                Error::Forbidden { doing, message }
+            }
             400 | 403 | 405 | 413 | 422 => Error::Refused { doing, message },
             404 | 410 => Error::Gone { doing },
             // Another object has taken the name of the one that was meant.
@@ -202,6 +211,7 @@ impl Error {
                 "are their nodes up? Once they are gone, the same command goes on from here".to_owned()
             }
             Error::NotInstalled => "ronde kube install".to_owned(),
+            Error::Elsewhere { namespace } => format!("say that it is meant: --manager-namespace {namespace}"),
             Error::NameTaken { delete, .. } => format!("choose another --name, or delete that one: {delete}"),
             Error::Files(error) => return error.hint().map(str::to_owned),
             _ => return None,
@@ -253,4 +263,36 @@ pub fn remarks(ledger: &Ledger) -> Vec<String> {
         lines.push(format!("GPUs are time-sliced, so several ranks may share one: {}", nodes.join(", ")));
     }
     lines
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn answered(message: &str) -> Error {
+        Error::answered(
+            "create pod a".to_owned(),
+            &Status { code: 403, message: message.to_owned(), ..Status::default() },
+        )
+    }
+
+    #[test]
+    fn a_missing_right_is_told_from_what_is_not_admitted() {
+        for message in [
+            "pods is forbidden: User \"anna\" cannot create resource \"pods\" in API group \"\" in the namespace \"default\"",
+            "forbidden: User \"system:anonymous\" cannot get path \"/version\"",
+        ] {
+            assert!(matches!(answered(message), Error::Forbidden { .. }), "{message}");
+        }
+        for message in [
+            "admission webhook \"policy.example\" denied the request: containers cannot use hostPath volumes",
+            "pods \"a\" is forbidden: violates PodSecurity \"restricted:latest\": runAsNonRoot != true",
+            "pods \"a\" is forbidden: maximum memory usage per Container is 1Gi, but limit is 2Gi",
+        ] {
+            assert!(matches!(answered(message), Error::Refused { .. }), "{message}");
+        }
+        let quota =
+            "pods \"a\" is forbidden: exceeded quota: gpus, requested: pods=1, used: pods=2, limited: pods=2";
+        assert!(matches!(answered(quota), Error::Quota { .. }));
+    }
 }

@@ -8,6 +8,7 @@ use std::collections::BTreeSet;
 use std::fmt::Debug;
 use std::time::{Duration, Instant};
 
+use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::core::v1::{ConfigMap, Pod, Secret, Service};
 use kube::api::{ApiResource, DeleteParams, DynamicObject, GroupVersionKind, ListParams, Patch, PatchParams};
 use kube::{Api, Client, CustomResourceExt, Resource, ResourceExt};
@@ -32,6 +33,7 @@ pub async fn install(
     objects: &[Value],
     mut said: impl FnMut(&str),
 ) -> Result<(), Error> {
+    nowhere_else(&connection.client, objects).await?;
     for object in objects {
         let (api, name, called) = place(&connection.client, object);
         if is_of_others(&api, &name, object).await? {
@@ -53,7 +55,7 @@ pub async fn uninstall(
     mut waiting: impl FnMut(&str),
 ) -> Result<(), Error> {
     let client = &connection.client;
-    let is_controller = |object: &&Value| object["kind"] == "Deployment";
+    nowhere_else(client, objects).await?;
     for object in objects.iter().filter(is_controller) {
         delete(client, object, &mut said).await?;
         let namespace = object["metadata"]["namespace"].as_str().unwrap_or_default();
@@ -65,6 +67,30 @@ pub async fn uninstall(
         delete(client, object, &mut said).await?;
     }
     Ok(())
+}
+
+fn is_controller(object: &&Value) -> bool {
+    object["kind"] == "Deployment"
+}
+
+/// Makes sure that the controller is in no other namespace: two would have one set of rights and of definitions, and the
+/// one that is left would go on.
+async fn nowhere_else(client: &Client, objects: &[Value]) -> Result<(), Error> {
+    let controllers: Api<Deployment> = Api::all(client.clone());
+    let meant = ListParams::default().labels(&selector());
+    let found = match patiently("list deployments", || controllers.list_metadata(&meant)).await {
+        Ok(found) => found.items,
+        // Who may not look may still do the rest.
+        Err(Error::Forbidden { .. }) => return Ok(()),
+        Err(error) => return Err(error),
+    };
+    let here = |namespace: &str| {
+        objects.iter().filter(is_controller).any(|object| object["metadata"]["namespace"] == namespace)
+    };
+    let mut namespaces = found.into_iter().map(|controller| about(&controller).0);
+    namespaces
+        .find(|namespace| !here(namespace))
+        .map_or(Ok(()), |namespace| Err(Error::Elsewhere { namespace }))
 }
 
 /// Deletes every `RondeJob` and all that was made for them, and waits until their pods have ended.
