@@ -105,6 +105,11 @@ impl Connection {
     pub fn namespace(&self) -> &str {
         &self.namespace
     }
+
+    /// What time it is in the cluster, by its answers.
+    pub fn now(&self) -> Timestamp {
+        self.clock.now()
+    }
 }
 
 /// Where the kubeconfig is looked for.

@@ -157,9 +157,8 @@ impl Promised<'_> {
         let key = GangKey { job: job.key(), attempt: gang.attempt };
         let promise = Promise {
             called: format!("job {}", job.name),
-            claim: Claim { resource: request.resource, nodes: gang.claim() },
-            cpu_milli_per_gpu: request.cpu_milli_per_gpu,
-            memory_per_gpu: request.memory_per_gpu,
+            claim: Claim { resource: request.resource.clone(), nodes: gang.claim() },
+            request,
         };
         ledger.promise(key.clone(), promise);
         self.key = Some(key);

@@ -126,12 +126,27 @@ impl Request {
         Request { min, max, ..Request::default() }
     }
 
+    /// The CPU, in thousandths, of a pod with so many GPUs.
+    pub fn cpu_milli(&self, gpus: u32) -> u64 {
+        of_pod(gpus, self.cpu_milli_per_gpu, self.cpu_milli_per_pod, self.cpu_milli_at_least)
+    }
+
+    /// The memory, in bytes, of a pod with so many GPUs.
+    pub fn memory(&self, gpus: u32) -> u64 {
+        of_pod(gpus, self.memory_per_gpu, self.memory_per_pod, self.memory_at_least)
+    }
+
     /// The same by another policy.
     #[must_use]
     pub fn by(mut self, policy: Policy) -> Request {
         self.policy = policy;
         self
     }
+}
+
+/// What a pod asks for: what comes with each GPU and what it needs besides, or what runs before the job if that is more.
+fn of_pod(gpus: u32, each: u64, besides: u64, at_least: u64) -> u64 {
+    each.saturating_mul(u64::from(gpus)).saturating_add(besides).max(at_least)
 }
 
 impl Toleration {

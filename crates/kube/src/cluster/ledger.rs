@@ -25,7 +25,7 @@ use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::{Node, Pod};
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
-use ronde_placement::{Gpus, Holder, Snapshot, SnapshotError};
+use ronde_placement::{Gpus, Holder, Request, Snapshot, SnapshotError};
 
 use super::nodes::NodeEntry;
 use super::pods::{Claim, JobKey, OwnPod, PodEntry, Ticket};
@@ -69,9 +69,8 @@ pub(crate) struct Promise {
     /// What people call its job.
     pub(crate) called: String,
     pub(crate) claim: Claim,
-    /// What comes with each GPU.
-    pub(crate) cpu_milli_per_gpu: u64,
-    pub(crate) memory_per_gpu: u64,
+    /// What its pods ask for besides GPUs.
+    pub(crate) request: Request,
 }
 
 /// Everything that is known of a cluster.
@@ -363,11 +362,6 @@ impl Ledger {
         remarks
     }
 
-    /// What is free now.
-    pub fn free_now(&self) -> Result<Snapshot, SnapshotError> {
-        self.free(Timestamp::now())
-    }
-
     /// What is free at this moment.
     pub fn free(&self, now: Timestamp) -> Result<Snapshot, SnapshotError> {
         self.snapshot(now, Claims::All)
@@ -503,8 +497,8 @@ fn charge_promise<'a>(held: &mut HashMap<&'a str, Held>, promise: &'a Promise, n
     for (node, gpus) in &promise.claim.nodes {
         let held = held.entry(node).or_default();
         held.take(&promise.claim.resource, *gpus, &promise.called, now);
-        held.cpu_milli += promise.cpu_milli_per_gpu.saturating_mul(u64::from(*gpus));
-        held.memory += promise.memory_per_gpu.saturating_mul(u64::from(*gpus));
+        held.cpu_milli += promise.request.cpu_milli(*gpus);
+        held.memory += promise.request.memory(*gpus);
         held.pods += 1;
     }
 }

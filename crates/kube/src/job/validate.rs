@@ -31,7 +31,7 @@ pub fn validate(name: &str, spec: &RondeJobSpec) -> Result<(), Vec<String>> {
     check(spec.start_deadline_seconds > 0, "startDeadlineSeconds: 0 leaves no time".to_owned());
     for volume in &spec.volumes {
         check(
-            volume.path.starts_with('/') && volume.path != "/" && !volume.path.starts_with("/ronde"),
+            volume.path.starts_with('/') && volume.path != "/" && !is_ours(&volume.path),
             format!("volumes: {:?} is no place for a volume; write a path such as /data", volume.path),
         );
         check(
@@ -61,6 +61,11 @@ pub fn validate(name: &str, spec: &RondeJobSpec) -> Result<(), Vec<String>> {
         }
     }
     if problems.is_empty() { Ok(()) } else { Err(problems) }
+}
+
+/// Whether a path is, or is in, the folder that program and package are brought to.
+fn is_ours(path: &str) -> bool {
+    path.strip_prefix("/ronde").is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
 }
 
 #[cfg(test)]
@@ -98,5 +103,6 @@ mod tests {
             assert!(problems.contains(words), "{problems}");
         }
         assert!(validate("Mnist", &examples::spec(6)).is_err());
+        assert!(is_ours("/ronde") && is_ours("/ronde/data") && !is_ours("/ronde-data"));
     }
 }

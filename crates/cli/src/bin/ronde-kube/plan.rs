@@ -80,11 +80,12 @@ fn look(args: &KubePlanArgs) -> Result<(Snapshot, Vec<String>), Error> {
     if let Some(path) = &args.snapshot {
         return read(path).map(|snapshot| (snapshot, Vec::new()));
     }
-    let ledger = block_on(async {
+    let (ledger, now) = block_on(async {
         let connection = ronde_kube::connect(&anywhere(&args.context)).await?;
-        ronde_kube::survey(&connection).await
+        let ledger = ronde_kube::survey(&connection).await?;
+        Ok((ledger, connection.now()))
     })?;
-    let snapshot = ledger.free_now().map_err(|error| Error::Never(error.to_string()))?;
+    let snapshot = ledger.free(now).map_err(|error| Error::Never(error.to_string()))?;
     if let Some(path) = &args.save_snapshot {
         let text = serde_json::to_string_pretty(&snapshot).unwrap_or_default();
         fs::write(path, text + "\n").map_err(|error| problem("write", path, error.to_string()))?;

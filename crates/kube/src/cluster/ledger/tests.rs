@@ -301,15 +301,21 @@ fn what_is_promised_counts_for_whoever_plans_next_until_its_pods_are_there_or_it
         resource: "nvidia.com/gpu".to_owned(),
         nodes: [("a".to_owned(), 4), ("b".to_owned(), 1)].into(),
     };
-    let promise =
-        Promise { called: "job one".to_owned(), claim, cpu_milli_per_gpu: 2000, memory_per_gpu: 1 << 30 };
+    let request = Request {
+        cpu_milli_per_gpu: 2000,
+        memory_per_gpu: 1 << 30,
+        cpu_milli_per_pod: 500,
+        memory_at_least: 2 << 30,
+        ..Request::default()
+    };
+    let promise = Promise { called: "job one".to_owned(), claim, request };
     let before = ledger.changes();
     ledger.promise(set.clone(), promise);
     assert!(ledger.claims(&set.job) && ledger.changes() > before);
     assert_eq!(free(&ledger, Claims::All), [1, 2]);
     assert_eq!(ledger.gpus(now()), [("nvidia.com/gpu".to_owned(), (8, 3))].into());
     let snapshot = ledger.free(now()).expect("a snapshot");
-    assert_eq!((snapshot.nodes[0].free_cpu_milli, snapshot.nodes[1].free_memory), (24_000, 63 << 30));
+    assert_eq!((snapshot.nodes[0].free_cpu_milli, snapshot.nodes[1].free_memory), (23_500, 62 << 30));
     // The first pod says what the whole set claims; nothing is counted twice.
     ledger.note_pod(&ours("one", &[("a", 4), ("b", 1)], 0, "2026-01-01T00:00:59Z", 7));
     assert_eq!(free(&ledger, Claims::All), [1, 2]);
