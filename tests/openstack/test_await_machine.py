@@ -16,7 +16,7 @@ from terraform import DEPLOY
 SSH = """#!/bin/sh
 # The question has several lines.
 echo "$*" | tr '\\n' ' ' >>"$FAKE/asked"
-echo >>"$FAKE/asked"
+echo "$SSH_ASKPASS_REQUIRE $SSH_ASKPASS" >>"$FAKE/asked"
 line=$(sed -n "$(wc -l <"$FAKE/asked")p" "$FAKE/answers")
 [ -n "$line" ] || line=$(tail -n 1 "$FAKE/answers")
 echo "${line#* }" >&2
@@ -54,6 +54,7 @@ def test_a_machine_that_boots_is_asked_until_it_is_ready(fake: Path) -> None:
     assert len(asked) == 4
     assert "-F ssh_config -o BatchMode=yes" in asked[0]
     assert "cloud-init status --wait" in asked[0]
+    assert asked[0].endswith(" force /bin/false"), "nor is anybody asked on the way through the master"
 
 
 @pytest.mark.parametrize(

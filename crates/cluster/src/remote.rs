@@ -25,6 +25,10 @@ pub(crate) fn on_machine(machine: &Machine, folder: &Path, asking: Asking, words
     };
     let mut command = Command::new("ssh");
     command.args(options(machine, folder, asking)).arg(target(machine));
+    if asking == Asking::MayNot {
+        // Nor may the ssh that jumps through the master, which is not told by options.
+        command.envs([("SSH_ASKPASS", "/bin/false"), ("SSH_ASKPASS_REQUIRE", "force")]);
+    }
     if !words.is_empty() {
         command.arg("--").arg(quoted(words));
     }
@@ -104,6 +108,9 @@ mod tests {
         assert!(line.contains(&"BatchMode=yes".to_owned()) && line.contains(&"u@a".to_owned()), "{line:?}");
         let last = line.last().expect("words");
         assert_eq!(last, "sudo -n docker exec --user ronde -i horovod_master echo 'a b'");
+        assert!(command.get_envs().any(|(name, _)| name == "SSH_ASKPASS_REQUIRE"), "{command:?}");
+        let asking = on_machine(cluster.master(), Path::new("/c"), Asking::May, &[]);
+        assert_eq!(asking.get_envs().count(), 0, "{asking:?}");
     }
 
     #[test]
