@@ -7,12 +7,14 @@ real machines.
 from __future__ import annotations
 
 import json
+import os
 import signal
 import subprocess
 from pathlib import Path
 
 import pytest
 from command import RONDE, WHEEL, Command, await_that
+from terminal import CTRL_C, Terminal
 
 INVENTORY = """
 all:
@@ -31,6 +33,7 @@ exec)
     shift
     while :; do case $1 in --user) shift 2 ;; -*) shift ;; *) break ;; esac; done
     shift
+    [ "$1" = sh ] && [ -e "$(dirname "$0")/full" ] && echo "sh: cannot create $5: No space left on device" >&2 && exit 2
     exec "$@"
     ;;
 esac
@@ -267,6 +270,64 @@ def test_ssh_and_the_token_reach_the_right_container(inventory: Command) -> None
     assert said.stdout.startswith("https://127.0.0.1:8888/lab\nits token: ronde cluster jupyter --token")
     inventory.fake("cat", 'echo "$1" | grep -qx /run/ronde/jupyter-token.1000 && echo 1234')
     assert inventory.run("jupyter", "--token").stdout == "1234\n"
+
+
+def test_jupyterlab_is_opened_where_there_is_a_screen_and_named_everywhere(inventory: Command) -> None:
+    opened = inventory.programs / "opened"
+    # How it ends is not our affair: the address is there to be typed.
+    browser = inventory.fake("xdg-open", f'echo "$*" >>{opened}; exit 3')
+    for name in ("DISPLAY", "WAYLAND_DISPLAY"):
+        inventory.env.pop(name, None)
+    address = "https://127.0.0.1:8888/lab"
+
+    def opens(*words: str, **env: str) -> str:
+        opened.write_text("")
+        done = inventory.run("jupyter", *words, env=env)
+        assert done.returncode == 0, done.stderr
+        assert words or done.stdout.startswith(f"{address}\nits token: ronde cluster jupyter --token")
+        return opened.read_text()
+
+    assert opens(DISPLAY=":0") == f"{address}\n", "and no token, which others would see in the list of processes"
+    assert opens(WAYLAND_DISPLAY="wayland-0") == f"{address}\n"
+    assert opens() == ""
+    inventory.fake("cat", "echo 1234")
+    assert opens("--token", DISPLAY=":0") == ""
+    browser.unlink()
+    assert opens(DISPLAY=":0", PATH=str(inventory.programs)) == ""
+
+
+# Is started, and then there until it is told to end, as a tunnel is.
+TUNNEL = 'printf "%s\\n" "$@" >"$(dirname "$0")/ssh.log"; echo connected; sleep 600'
+
+
+def test_a_tunnel_leads_to_jupyterlab_until_ctrl_c_and_leaves_no_process(over_ssh: Command, inventory: Command) -> None:
+    over_ssh.fake("ssh", TUNNEL)
+    for words, port in ((["--tunnel"], 8888), (["--tunnel", "9000"], 9000)):
+        with Terminal(over_ssh, "jupyter", *words) as terminal:
+            terminal.await_text(f"https://localhost:{port}/lab until Ctrl-C\r\n")
+            terminal.await_text("its token: ronde cluster jupyter --token")
+            terminal.await_text("connected")
+            terminal.type(CTRL_C)
+            assert terminal.end() == -signal.SIGINT
+        with pytest.raises(ProcessLookupError):
+            os.killpg(terminal.process.pid, 0)
+        told = (over_ssh.programs / "ssh.log").read_text().splitlines()
+        assert told[:5] == ["-N", "-o", "ExitOnForwardFailure=yes", "-L", f"127.0.0.1:{port}:127.0.0.1:8888"]
+        assert told[-1] == "lab-master"
+    # JupyterLab of a container of this machine is here already.
+    (over_ssh.programs / "ssh.log").unlink()
+    (inventory.folder.parent / "hosts.yaml").write_text(INVENTORY)
+    assert inventory.run("jupyter", "--tunnel").stdout.startswith("https://127.0.0.1:8888/lab\n")
+    assert not (over_ssh.programs / "ssh.log").exists()
+
+
+def test_status_tells_a_full_share_from_a_dead_cluster(inventory: Command) -> None:
+    (inventory.programs / "full").touch()
+    found = json.loads(inventory.run("status", "--no-smoke", "--json").stdout)
+    whats = [problem["what"] for problem in found["problems"]]
+    assert "nothing can be written into /mnt/share on the master: sh: cannot create" in whats[0]
+    assert "df -h on the machine" in found["problems"][0]["fix"]
+    assert not any("does not see" in what for what in whats)
 
 
 def test_status_names_what_is_down_and_the_fix(inventory: Command) -> None:

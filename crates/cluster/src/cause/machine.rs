@@ -51,8 +51,8 @@ const IN_GENERAL: [Rule; 2] = [
         any: &["no space left on device", "enough free space", "disk quota exceeded"],
         all: &[],
         what: "a disk is full",
-        fix: "df -h on the machine shows which; sudo docker system prune frees what builds have left, and a larger disk \
-              lasts longer",
+        fix: "df -h on the machine shows which; sudo docker image prune --all and sudo docker builder prune free what \
+              earlier images and builds have left, and a larger disk lasts longer",
     },
 ];
 
@@ -209,7 +209,7 @@ mod tests {
         for (message, words) in [
             ("Missing sudo password", "NOPASSWD"),
             ("non-zero return code\nsudo: a password is required", "NOPASSWD"),
-            ("write /var/lib/docker/x: no space left on device", "docker system prune"),
+            ("write /var/lib/docker/x: no space left on device", "docker image prune --all"),
             ("E: Could not get lock /var/lib/dpkg/lock-frontend. It is held by process 7 (apt-get)", "wait"),
             ("No package matching 'docker-buildx' is available", "sources.list"),
             ("Error pulling image: pull access denied for private/ronde, repository does not exist", "login"),

@@ -80,7 +80,7 @@ fn look(cluster: &Cluster, folder: &Folder, place: Place, with_smoke: bool) -> R
     let written = in_master(&["sh", "-c", "echo \"$1\" >\"$2\"", "sh", &word, &file]);
     let findings = each(&cluster.machines, AT_ONCE, |machine| finding(machine, folder, &file, &word));
     let knock = format!("https://127.0.0.1:{}/api", cluster.jupyter_port);
-    let answers = written.is_ok() && in_master(&["python", "-c", KNOCK, &knock]).is_ok();
+    let answers = in_master(&["python", "-c", KNOCK, &knock]).is_ok();
     let jupyter = Jupyter { address: cluster.jupyter(), answers, is_reached: is_reached(cluster) };
     let smoke = match with_smoke && written.is_ok() {
         true => {
@@ -90,15 +90,15 @@ fn look(cluster: &Cluster, folder: &Folder, place: Place, with_smoke: bool) -> R
         }
         false => None,
     };
-    if written.is_ok() {
-        let _ = in_master(&["rm", "-f", &file]);
-    }
+    // Where there is no room for what it says, the file itself is there.
+    let _ = in_master(&["rm", "-f", &file]);
     Report {
         name: cluster.name.clone(),
         place,
         ssh_port: cluster.ssh_port,
         option: option_for(folder),
         findings,
+        unwritten: written.err(),
         jupyter,
         smoke,
     }
@@ -188,6 +188,7 @@ fn output(command: &Command) -> Result<String, String> {
 fn bounded(command: &Command, seconds: &str) -> Command {
     let mut bounded = Command::new("timeout");
     bounded.args(["-k", "5", seconds]).arg(command.get_program()).args(command.get_args());
+    bounded.envs(command.get_envs().filter_map(|(name, value)| Some((name, value?))));
     bounded.stdin(Stdio::null());
     stop_with_us(&mut bounded);
     bounded

@@ -53,6 +53,8 @@ pub(crate) struct Report {
     /// What commands for this cluster need behind them.
     pub(crate) option: String,
     pub(crate) findings: Vec<Finding>,
+    /// What the master said, if nothing could be written into the shared folder.
+    pub(crate) unwritten: Option<String>,
     pub(crate) jupyter: Jupyter,
     pub(crate) smoke: Option<Smoke>,
 }
@@ -69,6 +71,14 @@ impl Report {
     pub(crate) fn problems(&self) -> Vec<Problem> {
         let up = format!("ronde cluster up{}", self.option);
         let mut problems = Vec::new();
+        let master = self.findings.first();
+        let has_master = master.is_some_and(Finding::is_running);
+        let unwritten = self.unwritten.as_ref().filter(|_| has_master);
+        if let Some(said) = unwritten {
+            let what = format!("nothing can be written into {SHARE} on the master: {said}");
+            let fix = machine::of_text(said, &what).fix.unwrap_or_else(|| up.clone());
+            problems.push(Problem { what, fix });
+        }
         for finding in &self.findings {
             let name = &finding.name;
             if let Some(said) = &finding.problem {
@@ -78,13 +88,11 @@ impl Report {
                 let state = finding.container.as_deref().unwrap_or("absent");
                 let what = format!("{name}: the container {} is {state}", finding.container_name);
                 problems.push(Problem { what, fix: up.clone() });
-            } else if !finding.shares {
+            } else if !finding.shares && unwritten.is_none() {
                 let what = format!("{name} does not see what the master writes into {SHARE}");
                 problems.push(Problem { what, fix: up.clone() });
             }
         }
-        let master = self.findings.first();
-        let has_master = master.is_some_and(Finding::is_running);
         if has_master && !self.jupyter.answers {
             let fix = match master {
                 Some(Finding { is_here: true, container_name, .. }) => {
@@ -223,6 +231,7 @@ mod tests {
             ssh_port: 12345,
             option: String::new(),
             findings,
+            unwritten: None,
             jupyter: Jupyter {
                 address: "https://203.0.113.7:8888/lab".to_owned(),
                 answers: true,
@@ -270,6 +279,24 @@ mod tests {
         );
         assert!(problems[2].what.contains("w3 does not see"));
         assert!(report.text().contains("3 problems\n"));
+    }
+
+    #[test]
+    fn a_share_that_is_full_is_one_problem_and_not_one_of_each_machine() {
+        let alone = |name: &str| Finding { shares: false, ..finding(name) };
+        let mut report = report(vec![alone("m"), alone("w1")]);
+        report.unwritten = Some("sh: 1: echo: echo: I/O error: No space left on device".to_owned());
+        report.smoke = None;
+        let problems = report.problems();
+        let [problem] = problems.as_slice() else { panic!("{problems:?}") };
+        assert!(
+            problem.what.starts_with("nothing can be written into /mnt/share on the master: sh"),
+            "{problem:?}"
+        );
+        assert!(problem.fix.contains("df -h"), "{problem:?}");
+        // That it cannot be written where nothing runs says nothing more.
+        report.findings[0].container = Some("exited".to_owned());
+        assert!(report.problems().iter().all(|problem| !problem.what.contains("written")));
     }
 
     #[test]
