@@ -130,11 +130,12 @@ pub(crate) struct InitArgs {
     #[arg(long, value_name = "NAME", help_heading = "Machines")]
     pub(crate) os_image: Option<String>,
 
-    /// The user that this image lets in: debian, ubuntu, …
+    /// The user that this image lets in; without it ubuntu, if the image's name says so, or else debian.
     #[arg(long, value_name = "NAME", help_heading = "Machines")]
     pub(crate) ssh_user: Option<String>,
 
-    /// The key to log in with: the name of a key pair in the cloud, or the file of a public key.
+    /// The key to log in with: the name of a key pair in the cloud, or the file of a public key; without it yours in
+    /// ~/.ssh, or else the first of your ssh agent.
     #[arg(long, value_name = "NAME|FILE", help_heading = "Machines")]
     pub(crate) key: Option<String>,
 

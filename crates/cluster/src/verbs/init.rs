@@ -1,5 +1,7 @@
 //! `ronde cluster init`: writes the files of a cluster folder and fills in what is known or answered.
 
+mod key;
+
 use std::fs;
 use std::io::{Write, stdin};
 use std::path::Path;
@@ -32,6 +34,7 @@ pub(crate) fn init(mut args: InitArgs) -> Result<(), Error> {
         ask(&mut args)?;
     }
     let secret = if is_kept { None } else { secret(&args)? };
+    let guesses = if is_kept { String::new() } else { guess(&mut args, std::env::home_dir().as_deref()) };
     let folder = write(&path, &packed)?;
     let mut lacks = Vec::new();
     if !is_kept {
@@ -47,6 +50,7 @@ pub(crate) fn init(mut args: InitArgs) -> Result<(), Error> {
     } else if let Some(line) = left_out(&args) {
         text.push_str(&line);
     }
+    text.push_str(&guesses);
     for (file, name) in lacks {
         text.push_str(&format!("  still to fill in: {name} in {file}\n"));
     }
@@ -129,6 +133,32 @@ fn ask(args: &mut InitArgs) -> Result<(), Error> {
         }
     }
     Ok(())
+}
+
+/// Takes what can be told from elsewhere, and says what that is, a line each.
+fn guess(args: &mut InitArgs, home: Option<&Path>) -> String {
+    let mut lines = String::new();
+    if args.ssh_user.is_none() {
+        args.ssh_user = args.os_image.as_deref().and_then(usual_user).map(str::to_owned);
+        if let Some(user) = &args.ssh_user {
+            lines.push_str(&format!("  the user to log in as is taken to be {user} (else: --ssh-user)\n"));
+        }
+    }
+    if args.key.is_none() {
+        args.key = key::of_agent(home);
+        if let Some(key) = &args.key {
+            let called = key::called(key);
+            lines.push_str(&format!(
+                "  the key that lets you in is the first of your ssh agent, {called} (else: --key)\n"
+            ));
+        }
+    }
+    lines
+}
+
+/// Who an image lets in, where its name says that it is not the user that is taken otherwise.
+fn usual_user(os_image: &str) -> Option<&'static str> {
+    os_image.to_lowercase().contains("ubuntu").then_some("ubuntu")
 }
 
 fn fill(place: &mut Option<String>, question: &str) -> Result<(), Error> {
@@ -234,8 +264,8 @@ fn filled(args: &InitArgs, secret: Option<&str>) -> Result<(String, String), Err
             }
         }
     }
-    // A key pair has no slashes in its name, and a key begins with its kind.
-    let is_key = |key: &&String| key.starts_with("ssh-") || key.contains('/') || key.ends_with(".pub");
+    // A key pair has no slashes in its name.
+    let is_key = |key: &&String| key::is_text(key) || key.contains('/') || key.ends_with(".pub");
     // Terraform looks for a file in the cluster's folder, and knows what `~` is.
     let key = args.key.as_ref().map(|key| if key.starts_with('~') { key.clone() } else { whole(key, None) });
     let image = args.image.as_deref().map(image);
@@ -373,6 +403,19 @@ mod tests {
     }
 
     #[test]
+    fn the_user_is_taken_from_the_image_unless_it_is_named() {
+        let of = |os_image: &str, ssh_user: Option<&str>| {
+            let (os_image, ssh_user) = (Some(os_image.to_owned()), ssh_user.map(str::to_owned));
+            let mut args = InitArgs { os_image, ssh_user, ..known() };
+            let said = guess(&mut args, None);
+            (args.ssh_user, said.contains("ubuntu"))
+        };
+        assert_eq!(of("Ubuntu 24.04 LTS", None), (Some("ubuntu".to_owned()), true));
+        assert_eq!(of("Ubuntu 24.04 LTS", Some("anna")), (Some("anna".to_owned()), false));
+        assert_eq!(of("debian-12", None), (None, false));
+    }
+
+    #[test]
     fn the_name_of_a_key_pair_is_told_from_a_key() {
         let args = InitArgs { key: Some("anna".to_owned()), ..known() };
         let (resources, _) = filled(&args, None).expect("filled");
@@ -380,5 +423,8 @@ mod tests {
             resources.contains("key_pair = \"anna\"") && !resources.contains("public_key ="),
             "{resources}"
         );
+        let key = "ssh-ed25519 AAAA anna".to_owned();
+        let (resources, _) = filled(&InitArgs { key: Some(key), ..known() }, None).expect("filled");
+        assert!(resources.contains("public_key = \"ssh-ed25519 AAAA anna\""), "{resources}");
     }
 }
