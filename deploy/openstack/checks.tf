@@ -168,6 +168,8 @@ locals {
     floatingip     = local.allocate ? 1 : 0
     port           = 1 + local.worker.count
     security_group = 2
+    # Neutron makes two in every group, for what goes out; two are for the cluster, and two for each of the administrators.
+    security_group_rule = 2 * 2 + 2 + length(local.access_rules)
   }
   network_exceeded = [
     for name, need in local.network_needs : "${name}: ${need} needed, ${local.network_quota[name]} allowed"

@@ -8,6 +8,8 @@ locals {
     for pattern in ["deploy/images/**", "examples/*.{py,ipynb}", "dist/ronde-*.whl"] : fileset(local.image_context, pattern)
   ]...)
   image_digest = sha256(join("", [for file in sort(local.image_files) : "${file} ${filesha256("${local.image_context}/${file}")}"]))
+  # By the flavours alone, so that the image is the same whether there are workers or not.
+  image_device = local.master_gpus + local.worker_gpus > 0 ? "gpu" : "cpu"
   # An archive is known to Ansible by its whole path.
   image       = try(fileexists(pathexpand(var.image)), false) ? abspath(pathexpand(var.image)) : var.image
   master_name = "${var.cluster_name}-master"
@@ -76,6 +78,7 @@ locals {
         image                   = local.image
         image_context           = local.image_context
         framework               = var.framework
+        image_device            = local.image_device
       }
       children = {
         master  = { hosts = { (local.master_name) = local.host_variables[local.master_name] } }
@@ -118,7 +121,8 @@ resource "terraform_data" "ready" {
     working_dir = path.module
   }
 
-  depends_on = [terraform_data.inventory]
+  # The rules are what lets us in; without them nothing is worth waiting for.
+  depends_on = [terraform_data.inventory, openstack_networking_secgroup_rule_v2.access, openstack_networking_secgroup_rule_v2.cluster]
 }
 
 # All machines every time, since that is how the roles are: what is as it should be is left alone. So a new worker

@@ -84,11 +84,15 @@ resource "openstack_networking_secgroup_v2" "access" {
   tags        = local.tags
 }
 
-resource "openstack_networking_secgroup_rule_v2" "access" {
-  for_each = {
-    for pair in setproduct([for cidr in split(",", var.admin_cidr) : trimspace(cidr)], [22, 8888]) :
+locals {
+  access_rules = {
+    for pair in setproduct(distinct([for cidr in split(",", var.admin_cidr) : trimspace(cidr)]), [22, 8888]) :
     "${pair[0]} ${pair[1]}" => { cidr = pair[0], port = pair[1] }
   }
+}
+
+resource "openstack_networking_secgroup_rule_v2" "access" {
+  for_each          = local.access_rules
   direction         = "ingress"
   ethertype         = strcontains(each.value.cidr, ":") ? "IPv6" : "IPv4"
   protocol          = "tcp"

@@ -224,6 +224,16 @@ def test_the_key_of_the_user_is_taken_without_a_word(cluster: Cluster, tmp_path:
     assert KEY in shown
 
 
+@pytest.mark.parametrize("workers", [0, 2])
+def test_the_image_is_for_gpus_whether_there_are_workers_with_them_or_not(
+    cluster: Cluster, cloud: FakeCloud, workers: int
+) -> None:
+    cloud.flavors["gpu"] = Flavor(extra_specs={"resources:VGPU": "1"})
+    cluster.write(horovod_worker_node={"count": workers, "flavor_name": "gpu"})
+    device = cluster.run("console", "-plan", question="local.image_device", check=True)
+    assert device.output.strip() == '"gpu"'
+
+
 def test_volumes_groups_and_gpus_are_planned(cluster: Cluster, cloud: FakeCloud) -> None:
     cloud.flavors["gpu"] = Flavor(disk=0, extra_specs={"pci_passthrough:alias": "a100:2", "resources:VGPU": "1"})
     cluster.write(

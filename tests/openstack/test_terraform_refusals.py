@@ -303,6 +303,7 @@ REFUSED: list[tuple[str, Change, dict[str, Any], str]] = [
         "gigabytes: 120 needed, 100 allowed. Ask for more, or take a smaller volume_size or boot_volume_size",
     ),
     ("no floating IP allowed", quota(floatingip=0), {}, "floatingip: 1 needed, 0 allowed"),
+    ("too few rules allowed", quota(security_group_rule=7), {}, "security_group_rule: 8 needed, 7 allowed"),
     (
         "a network without room",
         limits(maxTotalInstances=-1, maxTotalCores=-1, maxTotalRAMSize=-1),
