@@ -9,7 +9,7 @@ from __future__ import annotations
 import ast
 import linecache
 import symtable
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from types import CodeType, FunctionType
 from typing import Any
@@ -96,14 +96,33 @@ def pack(
 
 def used_names(tree: ast.Module) -> list[str]:
     """Return the global names that a cell reads and has not bound before."""
-    used: dict[str, None] = {}
-    bound: set[str] = set()
-    for statement in tree.body:
-        table = symtable.symtable(ast.unparse(statement), "cell", "exec")
-        used |= dict.fromkeys(name for name in (*_read(table), *_updated(statement)) if name not in bound)
-        if isinstance(statement, _BINDING):
-            bound |= {name.get_name() for name in table.get_symbols() if name.is_assigned() or name.is_imported()}
-    return list(used)
+    return list(dict.fromkeys(_unbound(tree.body, set())))
+
+
+def _unbound(statements: Iterable[ast.stmt], bound: set[str]) -> Iterator[str]:
+    """Give the global names that statements read and that are not bound; those that they bind are bound from then on."""
+    for statement in statements:
+        if isinstance(statement, (ast.With, ast.AsyncWith)):
+            for item in statement.items:
+                yield from _unbound(_taken(item.context_expr, item.optional_vars), bound)
+            yield from _unbound(statement.body, bound)
+        elif isinstance(statement, (ast.For, ast.AsyncFor)):
+            # There may be nothing to go through, so nothing is bound afterwards.
+            yield from _unbound([*_taken(statement.iter, statement.target), *statement.body], set(bound))
+            yield from _unbound(statement.orelse, set(bound))
+        else:
+            table = symtable.symtable(ast.unparse(statement), "cell", "exec")
+            yield from (name for name in (*_read(table), *_updated(statement)) if name not in bound)
+            if isinstance(statement, _BINDING):
+                bound |= {name.get_name() for name in table.get_symbols() if name.is_assigned() or name.is_imported()}
+
+
+def _taken(value: ast.expr, target: ast.expr | None) -> list[ast.stmt]:
+    """Return what binds a target, if there is one, as statements: the value is read first."""
+    read: list[ast.stmt] = [ast.Expr(value)]
+    if target is not None:
+        read.append(ast.Assign([target], ast.Constant(None)))
+    return [ast.copy_location(statement, value) for statement in read]
 
 
 def _read(table: symtable.SymbolTable) -> Iterator[str]:
