@@ -37,7 +37,7 @@ wheel: $(WHEEL) ## build the wheel into dist/
 test: ## run all checks and tests, on the newest of each framework
 	tools/test all $(NEWEST)
 
-test-fast: $(WHEEL) $(call installed,test torch-newest) ## run the tests that take minutes at most
+test-fast: $(WHEEL) $(call installed,test torch-newest) ## run the tests that take minutes at most (root)
 	tools/test fast
 
 test-launch: $(WHEEL) $(call installed,test) ## run the launcher's tests, on hosts made of namespaces (root)
