@@ -71,9 +71,13 @@ class Command:
         except subprocess.TimeoutExpired:
             raise ClusterError(f"{self} has not ended after {seconds:g} s") from None
 
+    def tell(self, number: signal.Signals) -> None:
+        """Send it a signal."""
+        self._process.send_signal(number)
+
     def kill(self, number: signal.Signals = signal.SIGKILL) -> None:
         """Send it a signal, and wait until it has ended."""
-        self._process.send_signal(number)
+        self.tell(number)
         self.end()
 
     def __str__(self) -> str:

@@ -24,8 +24,10 @@ def test_a_command_with_retries_shows_both_attempts_and_asks_for_their_output_a_
     laptop: Laptop, faults: Faults
 ) -> None:
     script = "case $POD_NAME in *-r1) echo second;; *) echo first; exit 3;; esac"
-    command = laptop.start_run("tries", 2, script, "--retries", 1, kubeconfig=faults.kubeconfig())
+    command = laptop.start_run("tries", 2, script, "--retries", 1, ttl=60, kubeconfig=faults.kubeconfig())
     assert command.end() == 0, command
+    assert "kubectl logs tries-chief-r1 (kept 1 m" in command.said(), "the output of the one that ended well"
+    laptop.cluster.kubectl("delete", "configmap", "tries")
     assert "attempt 1 of 2 failed: tries-chief on node-3 ended with status 3" in command.said()
     assert "job tries · 2 GPUs · node-3: 2 · attempt 2" in command.said()
     first, second = (command.output().find(f"] {which}\n") for which in ("first", "second"))

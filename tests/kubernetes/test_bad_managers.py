@@ -63,6 +63,19 @@ def test_a_command_that_is_told_to_stop_takes_its_job_along(laptop: Laptop, numb
     assert "job stopped deleted" in command.said()
 
 
+def test_a_command_whose_terminal_goes_away_goes_on_if_nohup_started_it(laptop: Laptop) -> None:
+    # What is ignored here, its children begin with, as those of nohup do.
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    try:
+        command = laptop.start_run("stays", 6, "exec sleep 3")
+    finally:
+        signal.signal(signal.SIGHUP, before)
+    command.await_said("✓ started")
+    command.tell(signal.SIGHUP)
+    assert command.end() == 0, command
+    assert "done in" in command.said()
+
+
 def test_a_killed_command_is_gone_on_with_by_another_of_the_same_name(laptop: Laptop) -> None:
     command = laptop.start_run("handed", 6, "exec sleep 8")
     command.await_said("✓ started")

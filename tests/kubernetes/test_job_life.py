@@ -87,6 +87,12 @@ def test_the_controller_in_a_namespace_of_others_leaves_it_as_it_was(cluster: Cl
     assert installed.returncode == 0, installed.stderr
     assert "namespace team, which was there, is left as it is" in installed.stderr
     assert "pod-security" not in cluster.kubectl("get", "namespace", "team", "--output=yaml")
+    # There is one controller in a cluster, and it is not lost sight of.
+    for verb in ("install", "uninstall"):
+        elsewhere = ronde_kube(cluster, verb)
+        assert elsewhere.returncode == 1
+        assert "the controller is in the namespace team" in elsewhere.stderr
+        assert "--manager-namespace team" in elsewhere.stderr
     assert ronde_kube(cluster, "uninstall", *place).returncode == 0
     assert cluster.kubectl("get", "namespace", "team", "--output=jsonpath={.status.phase}") == "Active"
     cluster.kubectl("delete", "namespace", "team")

@@ -75,6 +75,17 @@ def test_what_ranks_write_to_a_claim_is_there_afterwards_and_shared_memory_is_la
     assert command.output().count("fixed: Read-only file system") == 6, command
 
 
+def test_what_an_image_has_on_pythons_path_stays_there(laptop: Laptop, tmp_path: Path) -> None:
+    template = tmp_path / "template.yaml"
+    # As if the image had set it: what of a pod is not said by a job is the template's, and then the image's.
+    template.write_text("spec: {containers: [{name: train, env: [{name: PYTHONPATH, value: /mine}]}]}\n")
+    script = 'python -c "import ronde, sys; print(ronde.__file__, sys.path[1:3])"'
+    command = laptop.start_run("path", 2, script, "--policy", "spread", "--template", template)
+    assert command.end() == 0, command
+    package = "/ronde/lib/python3/site-packages"
+    assert command.output().count(f"] {package}/ronde/__init__.py ['{package}', '/mine']\n") == 2, command
+
+
 def test_a_training_needs_no_root_that_it_can_write_to(laptop: Laptop, tmp_path: Path) -> None:
     script = tmp_path / "writes.py"
     script.write_text(WRITES)
