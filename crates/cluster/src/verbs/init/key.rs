@@ -10,7 +10,7 @@ const OWN: [&str; 3] = ["id_ed25519.pub", "id_ecdsa.pub", "id_rsa.pub"];
 /// The first key of the user's agent, if there is no file of their own.
 pub(super) fn of_agent(home: Option<&Path>) -> Option<String> {
     let has = |name: &&str| home.is_some_and(|home| home.join(".ssh").join(name).is_file());
-    if OWN.iter().any(|name| has(&name)) {
+    if OWN.iter().any(has) {
         return None;
     }
     let listed =
