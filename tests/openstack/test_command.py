@@ -10,17 +10,18 @@ import json
 import os
 import pty
 import re
-import select
 import signal
 import stat
 import subprocess
+import tempfile
 import time
 import zipfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 from command import FAKE_TERRAFORM, KNOWN, RONDE, WHEEL, Command, await_that, gone
+from terminal import Terminal, read
 from terraform import ROOT
 
 
@@ -70,6 +71,98 @@ def test_what_is_not_known_yet_is_named(tmp_path: Path, command: Command) -> Non
     assert (tmp_path / "later" / "versions.tf").is_file()
 
 
+def written(folder: Path) -> str:
+    """Return what to make and where, as `init` wrote it, without the breaks and columns of its lines."""
+    return " ".join((folder / "resources.auto.tfvars").read_text().split())
+
+
+def test_init_asks_for_what_it_does_not_know_and_hides_the_password(tmp_path: Path, command: Command) -> None:
+    with Terminal(command, "init", "asked", "--wheel", WHEEL) as terminal:
+        terminal.answer("entry of clouds.yaml to log in with (none: by address and password): ", "")
+        terminal.answer("address of the cloud's Keystone, as in https://cloud.example:5000/v3: ", "https://k:5000/v3")
+        terminal.answer("project: ", "research")
+        terminal.answer("user: ", "anna")
+        terminal.answer("flavour of the machines (openstack flavor list): ", "m2.large")
+        terminal.answer("system image of the machines (openstack image list): ", "Debian 12")
+        terminal.answer("203.0.113.7/32: ssh and JupyterLab are for it only: ", "198.51.100.7/32")
+        terminal.answer("how many workers (1): ", "two")
+        terminal.answer("two is no number\r\nhow many workers (1): ", "3")
+        terminal.await_text("password of anna (is not shown): ")
+        # The question comes first.
+        await_that("hiding what is typed", terminal.hides)
+        terminal.type('hush "typed"\n')
+        assert terminal.end() == 0, terminal.shown
+        assert not terminal.hides(), "whoever types next sees it"
+    assert "hush" not in terminal.shown
+    assert "still to fill in" not in terminal.shown
+    assert f"next: ronde cluster up --folder {tmp_path}/asked" in terminal.shown
+    resources = written(tmp_path / "asked")
+    for words in (
+        'auth_url = "https://k:5000/v3" project_name = "research"',
+        'flavor_name = "m2.large" image_name = "Debian 12"',
+        'count = 3 flavor_name = "m2.large"',
+        'admin_cidr = "198.51.100.7/32"',
+    ):
+        assert words in resources
+    login = tmp_path / "asked" / "auth_data.auto.tfvars"
+    assert r'password  = "hush \"typed\""' in login.read_text()
+    assert 'user_name = "anna"' in login.read_text()
+    assert stat.S_IMODE(login.stat().st_mode) == 0o600
+    assert [path for path in tmp_path.rglob("*") if path.is_file() and b"hush" in path.read_bytes()] == [login]
+
+
+def test_what_an_entry_of_clouds_yaml_or_an_option_says_is_not_asked_for(tmp_path: Path, command: Command) -> None:
+    with Terminal(command, "init", "entry", "--wheel", WHEEL) as terminal:
+        terminal.answer("entry of clouds.yaml to log in with (none: by address and password): ", "lab")
+        for end in ("(openstack flavor list): ", "(openstack image list): ", "for it only: ", "how many workers (1): "):
+            terminal.answer(end, "")
+        assert terminal.end() == 0, terminal.shown
+    for name in ("horovod_worker_node.flavor_name", "horovod_master_node.image_name", "admin_cidr"):
+        assert f"still to fill in: {name} in resources.auto.tfvars" in terminal.shown
+    assert "auth_data.auto.tfvars" not in terminal.shown
+    assert 'cloud = "lab"' in written(tmp_path / "entry")
+    assert "count = 1" in written(tmp_path / "entry")
+    with Terminal(command, "init", "options", "--wheel", WHEEL, *KNOWN) as terminal:
+        assert terminal.end() == 0, terminal.shown
+    assert f"next: ronde cluster up --folder {tmp_path}/options" in terminal.shown
+
+
+@contextlib.contextmanager
+def agent(key: Path) -> Iterator[str]:
+    """Start an ssh agent with a key, and give the socket that it is asked at."""
+    # A socket's name has to be short.
+    with tempfile.TemporaryDirectory(prefix="agent-") as folder:
+        socket = f"{folder}/socket"
+        with subprocess.Popen(["ssh-agent", "-D", "-a", socket], stdout=subprocess.PIPE, text=True) as process:
+            try:
+                assert process.stdout is not None
+                assert socket in process.stdout.readline()
+                subprocess.run(["ssh-add", "-q", key], env={**os.environ, "SSH_AUTH_SOCK": socket}, check=True)
+                yield socket
+            finally:
+                process.kill()
+
+
+def test_who_came_by_ssh_with_an_agent_is_let_in_with_a_key_of_it(tmp_path: Path, command: Command) -> None:
+    key, home = tmp_path / "key", tmp_path / "home"
+    home.mkdir()
+    subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-C", "anna@desk", "-f", key], check=True)
+    public = (tmp_path / "key.pub").read_text().strip()
+    with agent(key) as socket:
+        env = {"HOME": str(home), "SSH_AUTH_SOCK": socket}
+        done = command.run("init", "carried", "--wheel", WHEEL, *KNOWN, env=env)
+        assert done.returncode == 0, done.stderr
+        assert "the first of your ssh agent, anna@desk (else: --key)" in done.stdout
+        assert f'public_key = "{public}"' in written(tmp_path / "carried")
+        # One's own comes first, and Terraform finds it.
+        (home / ".ssh").mkdir()
+        (home / ".ssh" / "id_rsa.pub").write_text("ssh-rsa AAAA\n")
+        done = command.run("init", "own", "--wheel", WHEEL, *KNOWN, env=env)
+        assert done.returncode == 0, done.stderr
+        assert "anna@desk" not in done.stdout
+        assert "public_key" not in written(tmp_path / "own")
+
+
 def test_the_installed_package_becomes_the_wheel_of_the_image(tmp_path: Path) -> None:
     (wheel,) = (ROOT / "dist").glob("ronde-*.whl")
     done = Command(tmp_path / "cluster").run("init", str(tmp_path / "cluster"), *KNOWN)
@@ -103,12 +196,6 @@ def test_up_shows_every_resource_with_its_time_and_ends_with_what_to_do(command:
         "ronde run -np 3 -H ronde-master:1,ronde-worker-1:1,ronde-worker-2:1 -p 12345 python",
     ):
         assert words in done.stdout
-
-
-def read(terminal: int) -> str:
-    """Return what a terminal shows next."""
-    assert select.select([terminal], [], [], 60)[0], "nothing came"
-    return os.read(terminal, 4096).decode()
 
 
 def test_a_terminal_shows_what_goes_on_and_takes_it_back(command: Command) -> None:

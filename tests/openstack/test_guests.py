@@ -23,6 +23,7 @@ from playbooks import ROOT, environment, play
 
 pytestmark = pytest.mark.slow
 
+HERE = Path(__file__).resolve().parent
 USERS_LINE = "horovodrun -np 2 -H host1:1,host2:1 -p 12345 python /examples/digits.py"
 HEALTHY = "sudo docker exec {} /usr/lib/ronde/healthcheck"
 # How the page looked when the training was done.
@@ -57,6 +58,14 @@ def cluster(guests: Pair) -> Command:
 def test_a_second_run_changes_nothing(guests: Pair) -> None:
     again = play("site.yml", inventory=guests.inventory(), image=str(guests.folder / "image.tar")).assert_well()
     assert again.changed == {"localhost": 0, guests.master.name: 0, guests.worker.name: 0}
+
+
+@pytest.mark.usefixtures("cluster")
+def test_every_machine_keeps_the_time_and_lets_training_lock_memory(guests: Pair) -> None:
+    for guest, container in ((guests.master, "horovod_master"), (guests.worker, "horovod_worker")):
+        inside = f"sudo docker exec {container} sh -c 'ulimit -l'"
+        said = guest.run(f"systemctl is-active systemd-timesyncd; ulimit -l; ulimit -n; {inside}")
+        assert said.split() == ["active", "unlimited", "1048576", "unlimited"], guest.name
 
 
 def test_the_command_finds_all_of_it_well_and_trains_on_it(guests: Pair, cluster: Command) -> None:
@@ -155,6 +164,17 @@ def test_a_guest_that_boots_anew_comes_back_with_everything(guests: Pair, which:
     guest.await_ready(HEALTHY.format(container))
     assert guest.run(f"sudo docker exec {container} cat /mnt/share/written") == "from the master"
     assert_trains(guests)
+
+
+@pytest.mark.usefixtures("cluster")
+def test_images_of_earlier_runs_are_removed_and_the_one_in_use_is_not(guests: Pair) -> None:
+    worker = guests.worker
+    used = worker.run("sudo docker inspect --format '{{.Config.Image}}' horovod_worker")
+    worker.run(f"sudo docker tag {used} ronde-cluster:old")
+    done = play(HERE / "forget_images.yml", inventory=guests.inventory(), container_image=used).assert_well()
+    assert done.changed == {worker.name: 1}
+    left = worker.run("sudo docker image ls --format '{{.Repository}}:{{.Tag}}' ronde-cluster")
+    assert left.splitlines() == [used]
 
 
 @pytest.mark.usefixtures("cluster")

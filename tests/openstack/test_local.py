@@ -1,11 +1,12 @@
 """The cluster of containers on one machine: `local.yml` against a Docker daemon of our own. Needs root.
 
 One cluster serves all tests here, in their order: `ronde cluster up --local` starts it with one worker, it gets a
-second one, and is taken away last.
+second one, which leaves, then another image, and is taken away last.
 """
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import shutil
@@ -18,10 +19,12 @@ import pytest
 from command import Command, wheel
 from containers import eventually
 from daemon import Daemon, environment
+from image_registry import LABEL
 from images import archived
 from playbooks import Played, play
 from playbooks import environment as programs_environment
 
+REGISTRY = Path(__file__).with_name("image_registry.py")
 MASTER = "horovod_master"
 USERS_LINE = ["horovodrun", "-np", "3", "-H", "host1:1,host2:1,host3:1", "-p", "12345", "python", "/examples/digits.py"]
 
@@ -266,6 +269,57 @@ def test_another_folder_neither_takes_nor_removes_what_is_this_folders(cluster: 
     # Its network is there, too.
     assert cluster.inside(MASTER, "ssh", "-o", "BatchMode=yes", "host2", "hostname").stdout == "host2\n"
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_worker_that_leaves_changes_no_other(cluster: LocalCluster) -> None:
+    before = cluster.containers()
+    done = cluster.play(local_machines=2).assert_well()
+    # The container, and what describes the cluster.
+    assert done.changed == {"localhost": 3, "ronde-master": 0, "ronde-worker-1": 0}
+    assert before.pop("horovod_worker_2")
+    assert cluster.containers() == before
+    done = cluster.inside(MASTER, "ronde", "run", "--hostfile", "/mnt/share/.ronde/hostfile", "hostname")
+    assert sorted(line.split()[-1] for line in done.stdout.splitlines()) == ["host1", "host2"], done.stderr
+
+
+@contextlib.contextmanager
+def registry(cluster: LocalCluster) -> Iterator[str]:
+    """Start a registry beside the daemon, which asks only itself without TLS; give the name of its one image."""
+    enter = ["setpriv", "--pdeathsig", "KILL", "nsenter", f"--net=/proc/{cluster.machine.pid}/ns/net"]
+    words = [*enter, sys.executable, REGISTRY, cluster.image, "5000", "lab/ronde", "cpu"]
+    with subprocess.Popen(words, stdout=subprocess.PIPE, text=True) as process:
+        try:
+            assert process.stdout is not None
+            assert process.stdout.readline() == "ready\n"
+            yield "127.0.0.1:5000/lab/ronde:cpu"
+        finally:
+            process.kill()
+
+
+def test_an_image_is_pulled_by_its_name_and_one_that_is_not_there_changes_nothing(cluster: LocalCluster) -> None:
+    before = cluster.containers()
+    with registry(cluster) as name:
+        refused = cluster.command.run("up", "--local", "2", "--image", f"{name}-of-nobody")
+        assert refused.returncode == 1
+        for words in (
+            "the registry does not give out the image",
+            "image : Pull the image on ronde-master: ",
+            f"Error pulling image {name}-of-nobody",
+            "fix: check the image's name",
+        ):
+            assert words in refused.stderr, refused.stderr
+        assert cluster.containers() == before
+        done = cluster.command.run("up", "--local", "2", "--image", name)
+        assert done.returncode == 0, done.stderr
+    assert before.keys() == cluster.containers().keys()
+    for container in before:
+        described = cluster.machine.docker("inspect", "--format", "{{json .Config}}", container)
+        assert json.loads(described)["Image"] == name
+        assert json.loads(described)["Labels"][LABEL] == "lab/ronde:cpu"
+    # The registry is gone, and is not asked again for what is there.
+    done = cluster.play(local_machines=2, image=name).assert_well()
+    # The inventory says what the last run was told.
+    assert done.changed == {"localhost": 1, "ronde-master": 0, "ronde-worker-1": 0}
 
 
 def test_what_is_taken_down_leaves_nothing_but_the_share_and_then_nothing(cluster: LocalCluster) -> None:
