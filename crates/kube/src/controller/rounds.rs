@@ -161,7 +161,10 @@ impl Rounds<'_> {
             let may_claim = queue.ask(job);
             let may = may_claim.is_ok();
             self.begin(listed, may_claim, memories, under_way);
-            if may && !self.view.ledger().claims(&listed.job.key()) {
+            // There are GPUs for it, only not where it would like them.
+            let is_choosy =
+                memories.get(&job.uid).is_some_and(|memory| memory.status.reason == "WaitsForBetter");
+            if may && !is_choosy && !self.view.ledger().claims(&listed.job.key()) {
                 queue.refused(job);
             }
         }
@@ -282,8 +285,8 @@ impl Rounds<'_> {
                 continue;
             }
             let pauses = status.not_before.as_ref().is_some_and(|time| time.0 > now);
-            // What more free GPUs would not help, or does not need any.
-            let is_in_vain = matches!(status.reason.as_str(), "NeverEnough" | "Invalid" | "WaitsForBetter");
+            // What waiting for GPUs does not help.
+            let is_in_vain = matches!(status.reason.as_str(), "NeverEnough" | "Invalid");
             waiting.push(Waiting {
                 uid: uid.clone(),
                 called: format!("{}/{}", job.namespace, job.name),

@@ -20,6 +20,7 @@ use super::status::{Said, told};
 use super::{Action, Current, Decision, Observed, elsewhere, ending, pause};
 use crate::cluster::{Claims, OwnPod, Ticket};
 use crate::job::{Gang, Phase, request};
+use crate::progress::gpus;
 
 /// How long a claim may stay unused: well below the time after which others stop counting it.
 const CLAIM_LIFE: SignedDuration = SignedDuration::from_secs(45);
@@ -106,7 +107,8 @@ fn claiming(seen: &Observed<'_>, current: &Current<'_>, gang: &Gang) -> Decision
         }
     }
     actions.push(Action::List);
-    let said = Said::new("Claimed", format!("{} GPUs claimed on {}", gang.gpus(), gang.nodes()));
+    let said =
+        Said::new("Claimed", format!("{} claimed on {}", gpus(&gang.gpus().to_string()), gang.nodes()));
     let mut status = told(seen, Phase::Claimed, gang.attempt, said);
     status.gpus = gang.gpus().to_string();
     status.nodes = gang.nodes();
@@ -156,7 +158,7 @@ pub(super) fn secure(seen: &Observed<'_>, current: &Current<'_>, gang: &Gang) ->
     // Before any pod can run, so that its chief's name is there when it asks.
     let mut actions = vec![Action::Support { gang: gang.clone(), chief }];
     actions.extend(ungate(current));
-    let said = Said::new("Placing", format!("{} GPUs are ours on {}", gang.gpus(), gang.nodes()));
+    let said = Said::new("Placing", format!("{} ours on {}", gpus(&gang.gpus().to_string()), gang.nodes()));
     let status = told(seen, Phase::Placing, gang.attempt, said);
     Decision { actions, status, wake: Some(super::watching::PLACE_PATIENCE) }
 }

@@ -62,15 +62,16 @@ pub(super) fn complete(status: &mut JobStatus, seen: &Observed<'_>) {
     let conditions = states.map(|(kind, holds)| {
         let word = if holds { "True" } else { "False" };
         let before = seen.status.conditions.iter().find(|one| one.type_ == kind && one.status == word);
-        // A condition that has not changed keeps what was said when it did.
-        before.cloned().unwrap_or_else(|| Condition {
+        // A condition that has not changed keeps what was said when it did; that it holds of what is asked for now is new.
+        let new = || Condition {
             type_: kind.to_owned(),
             status: word.to_owned(),
             reason: if status.reason.is_empty() { "Unknown".to_owned() } else { status.reason.clone() },
             message: status.message.clone(),
             last_transition_time: Time(seen.now),
-            observed_generation: seen.job.generation,
-        })
+            observed_generation: None,
+        };
+        Condition { observed_generation: seen.job.generation, ..before.cloned().unwrap_or_else(new) }
     });
     status.conditions = conditions.to_vec();
 }

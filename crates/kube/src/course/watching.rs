@@ -103,7 +103,7 @@ fn running(
         let said = format!("the training took longer than its deadline of {} s", limit.as_secs());
         return ending::give_up(seen, current, Said::new("DeadlineExceeded", said));
     }
-    let said = Said::new("Running", format!("{} ranks run on {}", gang.gpus(), gang.nodes()));
+    let said = Said::new("Running", format!("running on {}", gang.nodes()));
     let mut decision = tell(Phase::Running, said, limit.map(|limit| limit - lasted));
     decision.status.started = started.map(Time);
     decision

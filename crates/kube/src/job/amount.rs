@@ -25,7 +25,7 @@ impl Amount {
         quantity::parse(&self.0).unwrap_or(0)
     }
 
-    /// The amount for this many, in the unit it is written in where that is a whole number.
+    /// The amount for this many, in the unit itself where that is a whole number.
     pub(crate) fn times(&self, count: u32) -> Quantity {
         let thousandths = self.thousandths().saturating_mul(u64::from(count));
         Quantity(match thousandths % 1000 {
