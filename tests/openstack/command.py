@@ -44,6 +44,9 @@ class Command:
         self.programs = folder.parent / "programs"
         self.programs.mkdir(exist_ok=True)
         self.env = {name: value for name, value in os.environ.items() if not name.startswith(OTHERS)}
+        # Pages are opened on no screen but a test's own.
+        for screen in ("DISPLAY", "WAYLAND_DISPLAY"):
+            self.env.pop(screen, None)
         self.env["PATH"] = f"{self.programs}:{self.env['PATH']}"
         self.tell(story)
 

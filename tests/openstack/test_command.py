@@ -20,8 +20,8 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from command import FAKE_TERRAFORM, KNOWN, RONDE, WHEEL, Command, await_that, gone
-from terminal import Terminal, read
+from command import FAKE_TERRAFORM, KNOWN, MACHINES, RONDE, WHEEL, Command, await_that, gone
+from terminal import CTRL_C, Terminal, read
 from terraform import ROOT
 
 
@@ -109,6 +109,19 @@ def test_init_asks_for_what_it_does_not_know_and_hides_the_password(tmp_path: Pa
     assert 'user_name = "anna"' in login.read_text()
     assert stat.S_IMODE(login.stat().st_mode) == 0o600
     assert [path for path in tmp_path.rglob("*") if path.is_file() and b"hush" in path.read_bytes()] == [login]
+
+
+def test_ctrl_c_instead_of_a_password_leaves_a_terminal_that_shows_what_is_typed(
+    tmp_path: Path, command: Command
+) -> None:
+    words = ["--auth-url", "https://k:5000/v3", "--project", "p", "--user", "anna", *MACHINES]
+    with Terminal(command, "init", "left", "--wheel", WHEEL, *words) as terminal:
+        terminal.await_text("password of anna (is not shown): ")
+        await_that("hiding what is typed", terminal.hides)
+        terminal.type(CTRL_C)
+        assert terminal.end() == 130, terminal.shown
+        assert not terminal.hides()
+    assert not (tmp_path / "left").exists()
 
 
 def test_what_an_entry_of_clouds_yaml_or_an_option_says_is_not_asked_for(tmp_path: Path, command: Command) -> None:

@@ -35,6 +35,8 @@ pub(crate) struct Play {
     reads_result: bool,
     /// Those of a value that says what went wrong.
     reads_reason: bool,
+    /// What that value is quoted with, until the end of it.
+    quote: Option<char>,
     /// Lines that are neither a task's nor a machine's: the words of an Ansible that does not start.
     words: Vec<String>,
 }
@@ -123,25 +125,38 @@ impl Play {
     /// A line of a result in YAML. Its keys are indented by four; what is further in belongs to the key above.
     fn read_result(&mut self, line: &str) {
         let Some(failure) = self.failures.last_mut() else { return };
-        let text = line.trim();
-        if line.starts_with("     ") {
-            if self.reads_reason {
-                failure.message = join(&failure.message, text);
+        let mut text = line.trim();
+        if !line.starts_with("     ") {
+            let (key, value) = text.split_once(':').unwrap_or((text, ""));
+            self.reads_reason = ["msg", "stderr", "module_stderr"].contains(&key);
+            text = value.trim();
+            self.quote = text.chars().next().filter(|first| ['\'', '"'].contains(first));
+            text = text.strip_prefix(['\'', '"']).unwrap_or(text);
+            if self.quote.is_none() && text.starts_with(['|', '>']) {
+                return;
             }
-            return;
         }
-        let (key, value) = text.split_once(':').unwrap_or((text, ""));
-        self.reads_reason = ["msg", "stderr", "module_stderr"].contains(&key);
-        let value = value.trim();
-        let value = match value.strip_prefix('\'').and_then(|value| value.strip_suffix('\'')) {
-            Some(quoted) => quoted.replace("''", "'"),
-            None => value.trim_matches('"').to_owned(),
+        let said = match self.quote {
+            Some(quote) => {
+                let (said, has_ended) = unquoted(text, quote);
+                self.quote = self.quote.filter(|_| !has_ended);
+                said
+            }
+            None => text.to_owned(),
         };
-        let is_block = value.is_empty() || ["|", ">"].iter().any(|mark| value.starts_with(mark));
-        if self.reads_reason && !is_block {
-            failure.message = join(&failure.message, &value);
+        if self.reads_reason && !said.is_empty() {
+            failure.message = join(&failure.message, &said);
         }
     }
+}
+
+/// A line of a value in quotes, and whether the value ends with it.
+fn unquoted(text: &str, quote: char) -> (String, bool) {
+    let (escape, escaped) = if quote == '"' { ('\\', "\\\"") } else { ('\'', "''") };
+    // The last quote may be part of what is said.
+    let is_end = |inner: &&str| inner.chars().rev().take_while(|letter| *letter == escape).count() % 2 == 0;
+    let inner = text.strip_suffix(quote).filter(is_end);
+    (inner.unwrap_or(text).replace(escaped, &quote.to_string()), inner.is_some())
 }
 
 fn join(before: &str, text: &str) -> String {
@@ -207,6 +222,24 @@ mod tests {
             play.take(line, seconds(1));
         }
         assert_eq!(play.failures()[0].message, "no space left\nBuild 'x' failed");
+    }
+
+    #[test]
+    fn quotes_of_a_value_of_several_lines_are_none_of_its_own() {
+        let read = |value: &str| {
+            let mut play = Play::default();
+            let text =
+                format!("TASK [a] ***\nfatal: [m]: FAILED! =>\n    msg: {value}\n    rc: 1\nPLAY RECAP ***");
+            for line in text.lines() {
+                play.take(line, seconds(1));
+            }
+            play.failures()[0].message.clone()
+        };
+        let pulled = "'Error pulling ''x'' -\n        (\"not found\")'";
+        assert_eq!(read(pulled), "Error pulling 'x' -\n(\"not found\")");
+        assert_eq!(read(r#""one \"two\"""#), r#"one "two""#);
+        assert_eq!(read("'it''s ''x'''"), "it's 'x'");
+        assert_eq!(read("plain 'x'"), "plain 'x'");
     }
 
     #[test]

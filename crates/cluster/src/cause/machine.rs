@@ -82,8 +82,8 @@ const IN_TASKS: [Rule; 5] = [
         ],
         all: &[],
         what: "the registry does not give out the image",
-        fix: "check the image's name; if the registry asks who you are: sudo docker login REGISTRY on the master, or give \
-              an archive that docker save wrote instead of a name",
+        fix: "check the image's name; if the registry asks who you are: docker login REGISTRY on the master, as whoever \
+              may use Docker there, or give an archive that docker save wrote instead of a name",
     },
     Rule {
         any: &[
@@ -92,11 +92,12 @@ const IN_TASKS: [Rule; 5] = [
             "temporary failure resolving",
             "temporary failure in name resolution",
             "could not resolve host: ",
+            "dial tcp",
         ],
         all: &[],
         what: "something cannot be downloaded from there",
-        fix: "machines need names and a way to packages and images; mirrors and proxies: /etc/apt on the machine, and \
-              image_build_options for what the image is built from",
+        fix: "machines need names and a way to packages and images, and the name of a registry has to be right; mirrors and \
+              proxies: /etc/apt on the machine, and image_build_options for what the image is built from",
     },
     Rule {
         any: &[
@@ -210,6 +211,10 @@ mod tests {
             ("Missing sudo password", "NOPASSWD"),
             ("non-zero return code\nsudo: a password is required", "NOPASSWD"),
             ("write /var/lib/docker/x: no space left on device", "docker image prune --all"),
+            (
+                "Error pulling image: Get \"https://r.exmple/v2/\": dial tcp: lookup r.exmple: no such host",
+                "registry",
+            ),
             ("E: Could not get lock /var/lib/dpkg/lock-frontend. It is held by process 7 (apt-get)", "wait"),
             ("No package matching 'docker-buildx' is available", "sources.list"),
             ("Error pulling image: pull access denied for private/ronde, repository does not exist", "login"),

@@ -3,10 +3,12 @@
 mod key;
 
 use std::fs;
-use std::io::{Write, stdin};
+use std::io::{ErrorKind, Write, stdin};
 use std::path::Path;
+use std::sync::Arc;
 
 use rustix::termios::isatty;
+use signal_hook::consts::SIGINT;
 use zeroize::Zeroizing;
 
 use crate::args::InitArgs;
@@ -92,7 +94,7 @@ pub(crate) fn write(path: &Path, packed: &wheel::Wheel) -> Result<Folder, Error>
 pub(crate) fn others(path: &Path) -> Option<&'static str> {
     let is_other = |name: &str, contents: &[u8]| match fs::read(path.join(name)) {
         Ok(there) => !THEIRS.contains(&name) && there != contents,
-        Err(error) => error.kind() == std::io::ErrorKind::IsADirectory,
+        Err(error) => error.kind() == ErrorKind::IsADirectory,
     };
     embedded::FILES.iter().find(|(name, _, contents)| is_other(name, contents)).map(|(name, ..)| *name)
 }
@@ -199,9 +201,21 @@ fn secret(args: &InitArgs) -> Result<Option<Zeroizing<String>>, Error> {
     if !isatty(stdin()) {
         return Ok(None);
     }
-    let text = rpassword::prompt_password(format!("{whose} (is not shown): "));
-    let text = text.map_err(|source| Error::System { doing: "read the password", source })?;
+    let text = hidden(&format!("{whose} (is not shown): "))?;
     Ok((!text.is_empty()).then(|| Zeroizing::new(text)))
+}
+
+/// Asks for something that nobody is to see.
+fn hidden(question: &str) -> Result<String, Error> {
+    let failed = |source| Error::System { doing: "read the password", source };
+    // Ctrl-C comes as a signal before the terminal is set right again, and must not end us until then.
+    let ignored = signal_hook::flag::register(SIGINT, Arc::default()).map_err(failed)?;
+    let text = rpassword::prompt_password(question);
+    signal_hook::low_level::unregister(ignored);
+    text.map_err(|source| match source.kind() {
+        ErrorKind::Interrupted => Error::Interrupted { signal: SIGINT, after: String::new() },
+        _ => failed(source),
+    })
 }
 
 /// What is said if something was given that an entry of clouds.yaml says as well, and more than it: Terraform's provider
