@@ -100,7 +100,7 @@ def used_names(tree: ast.Module) -> list[str]:
 
 
 def _unbound(statements: Iterable[ast.stmt], bound: set[str]) -> Iterator[str]:
-    """Give the global names that statements read and that are not bound; those that they bind are bound from then on."""
+    """Give the global names that statements read and that are not bound; what they bind is bound from then on."""
     for statement in statements:
         if isinstance(statement, (ast.With, ast.AsyncWith)):
             for item in statement.items:
