@@ -10,6 +10,7 @@ use k8s_openapi::ByteString;
 use k8s_openapi::api::core::v1::ConfigMap;
 
 use super::{FileItem, Files, Job, names};
+use crate::fingerprint::fingerprint;
 
 /// The most that a config map holds.
 const MOST: u64 = 1 << 20;
@@ -111,8 +112,10 @@ fn add_file(
     if *size + 200 * into.items.len() as u64 > MOST - (16 << 10) {
         return Err(FilesError::TooMuch(top.to_owned()));
     }
-    let key = format!("file-{}", into.items.len());
-    into.contents.insert(key.clone(), fs::read(path).map_err(unreadable)?);
+    let contents = fs::read(path).map_err(unreadable)?;
+    // A node may have in mind what an earlier job of the name sent. By this key it does not find that, and asks anew.
+    let key = format!("file-{}-{:016x}", into.items.len(), fingerprint(contents.iter().copied()));
+    into.contents.insert(key.clone(), contents);
     let executable = about.permissions().mode() & 0o111 != 0;
     into.items.push(FileItem { key, path: relative, executable });
     Ok(())
@@ -129,8 +132,8 @@ impl Shipment {
         let contents = self.contents.iter().map(|(key, bytes)| (key.clone(), ByteString(bytes.clone())));
         ConfigMap {
             metadata: job.metadata(names::files(&job.name)),
+            // Not immutable: nodes would never ask again.
             binary_data: Some(contents.collect()),
-            immutable: Some(true),
             ..ConfigMap::default()
         }
     }
@@ -159,6 +162,17 @@ mod tests {
         let alone = collect(&folder.join("train.py")).expect("one file");
         assert_eq!(alone.items[0].path, "train.py");
         fs::remove_dir_all(folder).expect("removed");
+    }
+
+    #[test]
+    fn a_file_that_was_changed_is_another() {
+        let script = folder("changed").join("train.py");
+        let keys = ["first", "second", "first"].map(|text| {
+            fs::write(&script, text).expect("a file");
+            collect(&script).expect("small").items.remove(0).key
+        });
+        assert!(keys[0] != keys[1] && keys[0] == keys[2], "{keys:?}");
+        fs::remove_dir_all(script.parent().expect("a folder")).expect("removed");
     }
 
     #[test]
