@@ -1,11 +1,62 @@
 //! `ronde kube` where no cluster is needed: plans for a cluster in a file, refusals, manifests. tests/kubernetes has real
 //! clusters.
 
-use std::process::Command;
+use std::fs;
+use std::path::PathBuf;
+use std::process::{Command, ExitStatus};
 
 use serde_json::{Value, json};
 
-use crate::job::{Folder, Outcome, outcome, ronde};
+/// How a command line ended.
+#[derive(Debug)]
+struct Outcome {
+    status: ExitStatus,
+    stdout: String,
+    stderr: String,
+}
+
+impl Outcome {
+    fn code(&self) -> Option<i32> {
+        self.status.code()
+    }
+}
+
+/// The binary with these arguments.
+fn ronde_kube(arguments: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_ronde-kube"));
+    command.args(arguments);
+    command
+}
+
+/// Runs a command to its end.
+fn outcome(command: &mut Command) -> Outcome {
+    let output = command.env("LC_ALL", "C.UTF-8").output().expect("the binary starts");
+    let text = |bytes| String::from_utf8(bytes).expect("whole characters");
+    Outcome { status: output.status, stdout: text(output.stdout), stderr: text(output.stderr) }
+}
+
+/// A folder that is removed after the test.
+struct Folder(PathBuf);
+
+impl Folder {
+    fn new(name: &str) -> Folder {
+        let path = std::env::temp_dir().join(format!("ronde-kube-{}-{name}", std::process::id()));
+        fs::create_dir_all(&path).expect("folder");
+        Folder(path)
+    }
+
+    fn file(&self, name: &str, content: &str) -> PathBuf {
+        let path = self.0.join(name);
+        fs::write(&path, content).expect("write");
+        path
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.0);
+    }
+}
 
 /// Nodes with 5 of 8, 3 of 4 and 2 of 8 GPUs free.
 fn snapshot(folder: &Folder) -> String {
@@ -23,8 +74,8 @@ fn snapshot(folder: &Folder) -> String {
 fn plan(name: &str, arguments: &[&str]) -> Outcome {
     let folder = Folder::new(name);
     let snapshot = snapshot(&folder);
-    let words = [&["kube", "plan", "--snapshot", &snapshot], arguments].concat();
-    outcome(ronde(&words).env("LC_ALL", "C.UTF-8"))
+    let words = [&["plan", "--snapshot", &snapshot], arguments].concat();
+    outcome(&mut ronde_kube(&words))
 }
 
 #[test]
@@ -65,10 +116,10 @@ fn numbers_of_gpus_that_make_no_sense_name_the_fix() {
     for (number, words) in
         [("0", "write 1 or more"), ("-3", "write 1 or more"), ("six", "write 6"), ("8..4", "4..8")]
     {
-        for verb in [&["kube", "plan"][..], &["kube", "run", "--image", "i"]] {
+        for verb in [&["plan"][..], &["run", "--image", "i"]] {
             let words_typed = [verb, &["--gpus", number]].concat();
             let outcome =
-                outcome(ronde(&words_typed).args(["--", "true"].iter().filter(|_| verb[1] == "run")));
+                outcome(ronde_kube(&words_typed).args(["--", "true"].iter().filter(|_| verb[0] == "run")));
             assert_eq!(outcome.code(), Some(2), "{number}: {outcome:?}");
             assert!(outcome.stderr.contains(words), "{number}: {}", outcome.stderr);
         }
@@ -77,8 +128,8 @@ fn numbers_of_gpus_that_make_no_sense_name_the_fix() {
 
 #[test]
 fn without_a_cluster_the_file_that_was_looked_for_is_named() {
-    let words = ["kube", "run", "--gpus", "2", "--image", "i", "--", "true"];
-    let outcome = outcome(ronde(&words).env("KUBECONFIG", "/nonexistent/config"));
+    let words = ["run", "--gpus", "2", "--image", "i", "--", "true"];
+    let outcome = outcome(ronde_kube(&words).env("KUBECONFIG", "/nonexistent/config"));
     assert_eq!(outcome.code(), Some(1), "{outcome:?}");
     assert!(outcome.stderr.starts_with("error: no cluster is known here"), "{}", outcome.stderr);
     assert!(
@@ -93,29 +144,18 @@ fn a_folder_that_is_too_large_is_refused_and_the_volume_named() {
     let folder = Folder::new("kube-large");
     folder.file("data", &"x".repeat(1 << 20));
     let path = folder.0.to_string_lossy().into_owned();
-    let words = ["kube", "run", "--gpus", "2", "--image", "i", "--workdir", &path, "--", "true"];
-    let outcome = outcome(&mut ronde(&words));
+    let words = ["run", "--gpus", "2", "--image", "i", "--workdir", &path, "--", "true"];
+    let outcome = outcome(&mut ronde_kube(&words));
     assert_eq!(outcome.code(), Some(1), "{outcome:?}");
     assert!(outcome.stderr.contains("1 MiB") && outcome.stderr.contains("--volume"), "{}", outcome.stderr);
 }
 
 #[test]
 fn manifests_can_be_printed() {
-    let outcome = outcome(&mut ronde(&["kube", "install", "--print", "--manager-image", "mine:1"]));
+    let outcome = outcome(&mut ronde_kube(&["install", "--print", "--manager-image", "mine:1"]));
     assert_eq!((outcome.code(), outcome.stderr.as_str()), (Some(0), ""), "{outcome:?}");
     for kind in ["Namespace", "CustomResourceDefinition", "ClusterRole", "Role", "Deployment"] {
         assert!(outcome.stdout.contains(&format!("\nkind: {kind}\n")), "{kind}");
     }
     assert!(outcome.stdout.contains("image: \"mine:1\""), "{}", outcome.stdout);
-}
-
-#[test]
-fn without_the_program_beside_it_ronde_says_what_is_missing() {
-    let folder = Folder::new("kube-alone");
-    let alone = folder.0.join("ronde");
-    std::fs::copy(env!("CARGO_BIN_EXE_ronde"), &alone).expect("a copy");
-    let outcome = outcome(Command::new(&alone).args(["kube", "plan", "--gpus", "1"]));
-    assert_eq!(outcome.code(), Some(1), "{outcome:?}");
-    assert!(outcome.stderr.starts_with("error: cannot run "), "{outcome:?}");
-    assert!(outcome.stderr.contains("ronde-kube") && outcome.stderr.contains("hint: "), "{outcome:?}");
 }
