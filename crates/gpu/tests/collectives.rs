@@ -1,7 +1,7 @@
 //! Every collective on GPUs that are simulated gives the bits that the host's data plane gives: ranks on one GPU, alone, on
 //! GPUs of their own, several on each of several GPUs, and through the host.
 
-#[path = "../../engine/tests/ranks/mod.rs"]
+#[path = "../../engine/tests/integration/ranks/mod.rs"]
 mod ranks;
 mod simulated;
 

@@ -1,7 +1,7 @@
 //! Tensors that travel in a narrower type than they have in memory: by every way, a result has the bits of casting by hand, reducing
 //! and casting back, and the casts cost no launch of their own. The GPUs are simulated.
 
-#[path = "../../engine/tests/ranks/mod.rs"]
+#[path = "../../engine/tests/integration/ranks/mod.rs"]
 mod ranks;
 mod simulated;
 

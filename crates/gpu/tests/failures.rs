@@ -1,7 +1,7 @@
 //! What happens when a call of the driver fails on one rank, when a rank is lost, and when one has joined: nobody waits for ever, all
 //! ranks hear of it, and nothing is left behind. The GPUs are simulated.
 
-#[path = "../../engine/tests/ranks/mod.rs"]
+#[path = "../../engine/tests/integration/ranks/mod.rs"]
 mod ranks;
 mod simulated;
 

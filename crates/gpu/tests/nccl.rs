@@ -1,7 +1,7 @@
 //! NCCL between GPUs when things go wrong, and when process sets overlap: four ranks on GPUs of their own, simulated, with the library
 //! that takes NCCL's place. It checks by itself that launches and the making of communicators come in one order on all ranks.
 
-#[path = "../../engine/tests/ranks/mod.rs"]
+#[path = "../../engine/tests/integration/ranks/mod.rs"]
 mod ranks;
 mod simulated;
 

@@ -2,6 +2,7 @@
 //! what is left of a job after every way of ending it.
 
 mod agent_verb;
+mod beside;
 mod check_build;
 mod failures;
 mod flags;
@@ -9,7 +10,6 @@ mod gpus;
 mod host_verbs;
 mod job;
 mod joining;
-mod kube_verb;
 mod mps;
 mod no_orphans;
 mod output;

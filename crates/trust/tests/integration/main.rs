@@ -1,0 +1,4 @@
+//! The job's secret, and connections that prove it.
+
+mod connections;
+mod secret;
