@@ -17,7 +17,11 @@ SOURCES := $(shell find crates python deploy/openstack deploy/images examples -t
 	test-frameworks test-gpu test-kills test-kubernetes test-openstack cluster-up cluster-down lint flakes \
 	kill-campaign \
 	bench bench-net bench-torch \
-	bench-horovod bench-tensorflow bench-launch bench-gpu bench-kube bench-placement clean
+	bench-horovod bench-tensorflow bench-launch bench-gpu bench-kube bench-placement clean setup test-setup
+
+# Comes before all other work: this machine has what is needed, or gets it.
+setup:
+	@tools/setup demo
 
 # Environments, each with a framework or two of one version: tools/requirements-NAME.txt. `make test` has the newest.
 NEWEST := torch-newest tensorflow-newest jax-newest mxnet
@@ -36,6 +40,7 @@ demo-torch: $(call installed,torch-newest) ## the same with PyTorch (downloads 0
 wheel: $(WHEEL) ## build the wheel into dist/
 
 test: ## run all checks and tests, on the newest of each framework
+	@tools/setup test
 	tools/test all $(NEWEST)
 
 test-fast: $(WHEEL) $(call installed,test torch-newest) ## run the tests that take minutes at most (root)
@@ -50,11 +55,8 @@ test-slurm: $(WHEEL) $(call installed,test) ## run jobs that a real srun starts,
 test-kills: $(WHEEL) $(call installed,test) ## kill processes of jobs on many hosts at random, KILLS times (root)
 	tools/test kills $(or $(KILLS),200)
 
-# What pages are looked at with.
-BROWSER := chromium:chromium chromedriver:chromium-driver
-
 test-jupyter: $(WHEEL) $(call installed,jupyter) ## run cells on ranks through the pages of a real JupyterLab, in headless Chromium
-	tools/system-packages $(BROWSER)
+	@tools/setup test browser
 	target/env/jupyter/bin/python -m pytest tests/jupyter
 
 test-images: $(WHEEL) $(call installed,test) ## build the container images and run them under Docker daemons of their own (root)
@@ -70,14 +72,13 @@ test-kubernetes: $(WHEEL) $(call installed,test) ## run the tests on real Kubern
 	tools/test kubernetes $(or $(TESTS),tests/kubernetes)
 
 test-openstack: $(WHEEL) $(call installed,openstack) ## run the reference cluster's tests on a real OpenStack, and its module with OpenTofu too (gets OpenStack once, ten minutes; root)
-	tools/system-packages ssh:openssh-client ip:iproute2 unshare:util-linux qemu-system-x86_64:qemu-system-x86 \
-		qemu-img:qemu-utils genisoimage:genisoimage $(BROWSER)
+	@tools/setup test openstack browser go
 	TERRAFORM="$$(tools/openstack tofu)/tofu" target/env/openstack/bin/python -m pytest \
 		tests/openstack/test_terraform.py tests/openstack/test_terraform_refusals.py
 	target/env/openstack/bin/python -m pytest tests/openstack
 
 cluster-up: ## bring a Kubernetes cluster up on this machine, with NODES=5,3,2 pretended GPUs (root)
-	@tools/system-packages $$($(TESTBED) packages) >&2
+	@tools/setup test kubernetes go
 	@$(TESTBED) up $(NODES) $(IMAGES) --simulated=$(or $(SIMULATED),0)
 
 cluster-down: ## end that cluster, and what killed tests have left of theirs
@@ -89,17 +90,23 @@ test-torch: $(call installed,torch-newest torch-oldest) ## run the tests that ne
 test-frameworks: $(call installed,$(FRAMEWORKS)) ## run the tests that need a framework, on all versions (gets 4 GB once); FRAMEWORKS=mxnet names some
 	tools/test frameworks $(FRAMEWORKS)
 
+test-setup: $(WHEEL) $(call installed,test) ## run the two commands of README.md in bare systems of Debian (hours; root)
+	@tools/setup test roots
+	target/env/test/bin/python -m pytest tests/setup/bare_systems.py $(ARGS)
+
 test-gpu: ## run the tests that need a GPU, with the PyTorch of PYTHON=python3; ARGS='--only streams' names some
 	@tools/test gpu $(or $(PYTHON),python3) $(ARGS)
 
 lint: ## check formatting, lints, types and licenses
+	@tools/setup test
 	tools/lint
 
 flakes: ## run every test again and again, idle and under load, for MINUTES=60; ONLY=placement names some, FORGET=1 drops counts
 	@$(or $(PYTHON),python3) tools/flakes --minutes $(or $(MINUTES),60) --only '$(ONLY)' $(if $(FORGET),--forget) $(ARGS)
 
 kill-campaign: ## kill ranks at random moments of collectives, KILLS times in each of six layouts
-	RONDE_KILLS=$(or $(KILLS),50) cargo test --locked --package ronde-engine --test death
+	@tools/setup demo
+	source tools/environment.sh; RONDE_KILLS=$(or $(KILLS),50) cargo test --locked --package ronde-engine --test death
 
 bench: ## compare collectives and training on this machine with the peers; as root also between hosts, and starts
 	bench/run $(ARGS)
@@ -123,20 +130,21 @@ bench-gpu: ## compare training and collectives on a GPU with plain PyTorch and G
 	@bench/run gpu --python $(or $(PYTHON),python3) $(ARGS)
 
 bench-kube: $(WHEEL) ## compare jobs on Kubernetes with the MPI Operator's (builds Kubernetes, kwok and the operator once; root)
-	tools/system-packages $$($(TESTBED) packages)
+	@tools/setup test kubernetes go
 	bench/run kube --wheel $(WHEEL) $(ARGS)
 
 bench-placement: ## check that planning 512 GPUs on 10,000 nodes takes less than 10 ms
-	cargo run --locked --release --package ronde-placement --example placement_speed -- --check
+	@tools/setup demo
+	source tools/environment.sh; cargo run --locked --release --package ronde-placement --example placement_speed -- --check
 
 clean: ## remove what was built (not the tools in the cache)
 	rm -rf target dist
 
-$(WHEEL): $(SOURCES)
+$(WHEEL): $(SOURCES) | setup
 	tools/build-wheel $(TAG) dist
 	touch $@
 
 # An environment with the pins of tools/requirements-%.txt and the wheel.
-target/env/%/.installed: $(WHEEL) tools/install-wheel tools/requirements-%.txt
+target/env/%/.installed: $(WHEEL) tools/install-wheel tools/requirements-%.txt | setup
 	tools/install-wheel $* $(WHEEL) target/env/$*
 	touch $@

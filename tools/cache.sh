@@ -6,10 +6,15 @@
 
 cache_root="${RONDE_CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/ronde}"
 
+# cache_entry NAME KEY: prints the folder of an entry, which need not be there.
+cache_entry() {
+    printf '%s\n' "$cache_root/$1-$(printf '%s' "$2" | sha256sum | cut -c1-12)"
+}
+
 # cached NAME KEY COMMAND...: prints the folder of entry NAME for KEY; where needed `COMMAND... FOLDER` fills it.
 cached() {
     local entry
-    entry="$cache_root/$1-$(printf '%s' "$2" | sha256sum | cut -c1-12)"
+    entry="$(cache_entry "$1" "$2")"
     shift 2
     if [ ! -e "$entry/.complete" ]; then
         mkdir -p "$cache_root"

@@ -2,7 +2,6 @@
 
 `up` leaves a keeper behind, a process that holds the cluster until it is told to end. There is one such cluster a
 user; its keeper writes down who it is once all is ready, which is also how `up` finds a cluster that is up already.
-`packages` prints what a cluster needs from the system, as tools/system-packages takes it.
 """
 
 from __future__ import annotations
@@ -18,7 +17,7 @@ from typing import Any
 
 from .cluster import Cluster
 from .errors import ClusterError, wait_for
-from .layout import SYSTEM, cache, program
+from .layout import cache, program
 from .leftovers import birth, sweep
 from .simulated import Simulated
 
@@ -33,17 +32,14 @@ def main() -> None:
         parser.add_argument("images", nargs="*", type=Path, help="archives of images that all nodes have")
         parser.add_argument("--simulated", type=int, default=0, help="so many nodes of 8 GPUs more, which run nothing")
     verbs.add_parser("down")
-    verbs.add_parser("packages")
     options = arguments.parse_args()
     try:
         if options.verb == "up":
             up(options.nodes, options.images, options.simulated)
         elif options.verb == "keep":
             keep(options.nodes, options.images, options.simulated)
-        elif options.verb == "down":
-            down()
         else:
-            print(*(f"{tool}:{package}" for tool, package in SYSTEM.items()))
+            down()
     except ClusterError as error:
         raise SystemExit(f"error: {error}") from None
 

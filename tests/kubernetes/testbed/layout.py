@@ -22,20 +22,6 @@ DNS_SERVICE = "10.96.0.10"
 DOMAIN = "cluster.local"
 MOST_NODES = 200
 
-# Programs that only the system can provide, and the packages of Debian they are in.
-SYSTEM = {
-    "containerd": "containerd",
-    "ctr": "containerd",
-    "runc": "runc",
-    "/usr/lib/cni/ptp": "containernetworking-plugins",
-    "nft": "nftables",
-    "openssl": "openssl",
-    "busybox": "busybox-static",
-    "ip": "iproute2",
-    "unshare": "util-linux",
-    "setpriv": "util-linux",
-}
-
 # The small programs of binaries/, which are built apart from the rest.
 OWN_PROGRAMS = ("door", "faults", "gpus", "pause")
 
@@ -77,7 +63,9 @@ def require_system() -> None:
         raise ClusterError(
             "a test cluster is made of namespaces and cgroups, which only root can make: run this as root"
         )
-    missing = sorted({package for tool, package in SYSTEM.items() if not shutil.which(tool)})
+    listed = (line.split() for line in (ROOT / "tools" / "packages.txt").read_text().splitlines())
+    needed = {program: package for program, package, *parts in listed if "kubernetes" in parts}
+    missing = sorted({package for program, package in needed.items() if not shutil.which(program)})
     if missing:
         raise ClusterError(
             f"the test cluster needs programs that are not installed: apt-get install {' '.join(missing)}"
