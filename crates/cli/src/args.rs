@@ -5,6 +5,12 @@
 //! verbs share or that belong together, `args/value.rs` how their values are read. The flags that only
 //! set a variable for every rank are a table of their own (`tuning/table.rs`).
 
+#![allow(
+    rustdoc::bare_urls,
+    rustdoc::broken_intra_doc_links,
+    reason = "comments of arguments are the text of --help"
+)]
+
 mod groups;
 mod hosts;
 mod run;

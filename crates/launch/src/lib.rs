@@ -1,6 +1,6 @@
 //! Starting the ranks of a job, watching them, and leaving nothing behind.
 //!
-//! [`run`] is what `ronde run` does, [`agent`] is what runs on every host:
+//! [`run`] is what `ronde run` does, [`mod@agent`] is what runs on every host:
 //!
 //! ```text
 //! guardian          what the user started: one thread, passes signals on, waits           (guardian.rs)

@@ -11,7 +11,7 @@
 //! | Module | What it is |
 //! |---|---|
 //! | [`library`] | MXNet's functions |
-//! | [`array`] | its arrays |
+//! | [`mod@array`] | its arrays |
 //! | [`operation`] | a collective in MXNet's queue |
 //! | [`turns`] | those of one name, one after the other |
 //! | [`completion`] | telling MXNet how it ended |

@@ -1,6 +1,6 @@
 //! Which nodes a job's GPUs come from: a pure planner that gives its reasons.
 //!
-//! A [`Snapshot`] of the cluster and a [`Request`] go in; [`plan`] gives a [`Plan`] or a [`Refusal`], and both say of every
+//! A [`Snapshot`] of the cluster and a [`Request`] go in; [`plan()`] gives a [`Plan`] or a [`Refusal`], and both say of every
 //! node what became of it. No clock, no network, no randomness: equal input gives equal output, in whatever order the nodes
 //! are listed. [`draw_plan`] and [`draw_refusal`] make of it what people see.
 //!

@@ -29,7 +29,7 @@ use crate::error::{Error, Result};
 use crate::fabric::Shared;
 
 /// What the three stages of a stream do with chunk `chunk` of the operation. All pointers are to slots of
-/// [`SLOT`] bytes; a stage must touch no more than it agreed on with its peers.
+/// [`segment::SLOT`] bytes; a stage must touch no more than it agreed on with its peers.
 pub(crate) trait Work {
     /// Whether members publish input slots (else `fill` is never called and `fold` gets no inputs).
     const FILLS: bool;
