@@ -315,10 +315,10 @@ def test_says_which_systems_are_supported(machine: Machine) -> None:
     assert machine.refusal("demo") == line
     machine.os_release.unlink()
     assert machine.refusal("demo") == "Debian or Ubuntu on x86-64 is needed; this is another system (Linux x86_64)"
-    machine.os_release.write_text('NAME="Linux Mint"\nID=linuxmint\nID_LIKE="ubuntu debian"\n')
+    machine.os_release.write_text('NAME="elementary OS"\nID=elementary\nID_LIKE=ubuntu\n')
     machine.chosen("demo")
     machine.add("uname", "echo Linux aarch64")
-    assert machine.refusal("demo") == "Debian or Ubuntu on x86-64 is needed; this is Linux Mint (Linux aarch64)"
+    assert machine.refusal("demo") == "Debian or Ubuntu on x86-64 is needed; this is elementary OS (Linux aarch64)"
 
 
 def test_root_gets_everything_in_one_step_that_is_announced(machine: Machine) -> None:
