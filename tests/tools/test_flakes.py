@@ -18,7 +18,7 @@ import pytest
 from campaign.record import Record, Run
 from suites import ROOT
 
-# Runs the programs of FOLDER/units under a time limit and with a grace period, for an hour.
+# Runs the programs of FOLDER/units under a time limit and with a grace period, for some minutes.
 CAMPAIGN = """
 import sys
 from pathlib import Path
@@ -29,14 +29,16 @@ from campaign.runs import Limits
 from campaign.schedule import Kind
 from campaign.units import Unit
 
-folder, limit, grace = Path(sys.argv[1]), float(sys.argv[2]), float(sys.argv[3])
+folder = Path(sys.argv[1])
+limit, grace, minutes = map(float, sys.argv[2:])
 programs = sorted((folder / "units").iterdir())
 units = [Unit(path.name, Kind.RUST, (str(path),), folder, (path,)) for path in programs]
 record = Record(folder / "flakes")
 with record.locked():
-    sys.exit(run_and_report(Campaign(units, record, record.runs(), Limits(limit, grace)), 60.0, ["left out: nothing"]))
+    campaign = Campaign(units, record, record.runs(), Limits(limit, grace))
+    sys.exit(run_and_report(campaign, minutes, ["left out: nothing"]))
 """
-# Longer than anything here takes; what is waited for ends the wait.
+# Longer than anything here takes, in seconds; what is waited for ends the wait.
 PATIENCE = 120.0
 PASSES = "echo test one ... ok"
 FAILS_EVERY_THIRD_TIME = """
@@ -68,7 +70,7 @@ class Programs:
         """Start a campaign."""
         name, _, value = self.mark.partition("=")
         process = subprocess.Popen(
-            [sys.executable, "-c", CAMPAIGN, str(self.folder), str(limit), str(grace)],
+            [sys.executable, "-c", CAMPAIGN, str(self.folder), str(limit), str(grace), str(PATIENCE / 60)],
             env={**os.environ, "PYTHONPATH": str(ROOT / "tools"), name: value},
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
