@@ -209,8 +209,18 @@ def test_asks_for_the_linters_of_rust_where_they_run(machine: Machine, program: 
 
 
 def test_names_programs_of_the_parts(machine: Machine) -> None:
-    machine.chosen("test")
-    assert machine.refusal("test", "mpi") == f"not installed: mpirun; as root: {INSTALL} openmpi-bin"
+    (machine.checkout / "tools" / "packages.txt").write_text(
+        "# PROGRAM PACKAGE PART...\n"
+        "mpirun openmpi-bin one\n"
+        "missing-1 several-programs two\n"
+        "/no/such/folder/missing-2 several-programs two three\n"
+        "sh dash two\n"
+    )
+    machine.chosen("test", "four")
+    assert machine.refusal("test", "one") == f"not installed: mpirun; as root: {INSTALL} openmpi-bin"
+    two = f"not installed: missing-1, missing-2; as root: {INSTALL} several-programs"
+    assert machine.refusal("test", "two") == two
+    assert machine.refusal("test", "four", "two", "one").endswith(" openmpi-bin several-programs")
 
 
 def test_names_go_only_where_it_is_asked_for(machine: Machine) -> None:
@@ -258,8 +268,8 @@ def test_takes_rust_that_is_too_old_for_none(machine: Machine, tmp_path: Path) -
 def test_prefers_the_toolchain_that_the_checkout_names(machine: Machine) -> None:
     machine.remove_rust()
     toolchains = machine.home / ".rustup" / "toolchains"
-    newest = machine.add_rust(toolchains / "1.100.0-x86_64-unknown-linux-gnu", "1.100.0")
-    machine.add_rust(toolchains / "1.90.0-x86_64-unknown-linux-gnu", "1.90.0")
+    for version in ("1.95.1", "1.100.0", "1.101.0"):
+        newest = machine.add_rust(toolchains / f"{version}-x86_64-unknown-linux-gnu", version)
     assert machine.chosen("demo")[0] == str(newest)
     pinned = machine.add_rust(toolchains / "1.95.0-x86_64-unknown-linux-gnu", "1.95.0")
     assert machine.chosen("demo")[0] == str(pinned)

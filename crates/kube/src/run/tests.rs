@@ -95,6 +95,12 @@ fn signals() -> Signals {
     Signals::to([SignalKind::user_defined1()]).expect("a signal")
 }
 
+/// Sends this process the signal, by the shell's own `kill`: not every system has that program.
+fn interrupt_this_process() {
+    let sent = std::process::Command::new("sh").args(["-c", "kill -USR1 $PPID"]).status();
+    assert!(sent.is_ok_and(|sent| sent.success()));
+}
+
 #[tokio::test]
 async fn nobody_has_to_wait_for_the_last_words_of_a_pod_whose_node_says_nothing() {
     let fake = Fake::default();
@@ -112,9 +118,7 @@ async fn nobody_has_to_wait_for_the_last_words_of_a_pod_whose_node_says_nothing(
         while fake.asked("/mnist-worker-0/log") == 0 {
             tokio::task::yield_now().await;
         }
-        let own = std::process::id().to_string();
-        let sent = std::process::Command::new("kill").args(["-USR1", &own]).status();
-        assert!(sent.is_ok_and(|sent| sent.success()));
+        interrupt_this_process();
     };
     let (ended, ()) = tokio::join!(session.end(&mut signals), interrupt);
     assert!(matches!(ended, Ok(137)), "{ended:?}");
@@ -153,8 +157,7 @@ async fn what_a_signal_finds_under_way_is_taken_back() {
         while fake.asked("POST /api/v1/namespaces/default/pods") == 0 {
             tokio::task::yield_now().await;
         }
-        let own = std::process::id().to_string();
-        std::process::Command::new("kill").args(["-USR1", &own]).status().expect("kill runs");
+        interrupt_this_process();
         // Long enough for whoever does not wait to be on the way out.
         let before = fake.asked("");
         let goes_on = async {
