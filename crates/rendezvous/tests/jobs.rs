@@ -278,13 +278,13 @@ fn a_server_that_comes_up_late_is_waited_for_and_one_that_never_does_is_named() 
     assert!(matches!(error, Error::Unreachable { .. }), "{error:?}");
     assert!(error.to_string().contains(&address.to_string()), "{error}");
 
+    let refused = AtomicUsize::new(0);
+    let note = || {
+        refused.fetch_add(1, Ordering::Relaxed);
+        false
+    };
     thread::scope(|scope| {
         let patient = spec(address, &secret, 0, 1);
-        let refused = &AtomicUsize::new(0);
-        let note = move || {
-            refused.fetch_add(1, Ordering::Relaxed);
-            false
-        };
         let joining = scope.spawn(move || Client::join(&patient, |_| vec![5], &note));
         // It is asked whether to go on after each attempt that failed.
         wait_until("nothing is tried", || refused.load(Ordering::Relaxed) >= 3);
