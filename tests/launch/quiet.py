@@ -10,7 +10,7 @@ from pathlib import Path
 from hosts import Hosts
 from processes import processes_of
 from sshd import HOME
-from waiting import PATIENCE, eventually
+from waiting import eventually
 
 # What is kept from one job to the next on purpose: whole programs and packages, named by their hash.
 KEPT = re.compile(rf"{HOME}/\.cache(/ronde(/(agents|packages)(/[0-9a-f]{{64}}(/.*)?)?)?)?")
@@ -41,9 +41,9 @@ class Quiet:
             for file in sorted(set(_files(self._hosts, host)) - before):
                 yield f"file on h{host}: {file}"
 
-    def await_again(self, seconds: float = PATIENCE) -> None:
-        """Wait until nothing of a job is left; fail after so many seconds."""
-        eventually(lambda: not self.leftovers(), lambda: "\n".join(["these to go:", *self.leftovers()]), seconds)
+    def await_again(self) -> None:
+        """Wait until nothing of a job is left."""
+        eventually(lambda: not self.leftovers(), lambda: "\n".join(["these to go:", *self.leftovers()]))
 
 
 def _files(hosts: Hosts, host: int) -> Iterator[str]:
