@@ -8,8 +8,10 @@ from pathlib import Path
 import pytest
 import torch_index
 from building import Builder
-from containers import await_line, eventually
+from containers import await_line
 from daemon import DockerError
+
+from waiting import eventually
 
 
 @pytest.mark.slow
@@ -42,7 +44,7 @@ def test_jupyter_serves_with_a_token_that_is_in_no_log(builder: Builder) -> None
             )
             return daemon.docker("exec", notebook, "python", "-c", fetch, header)
 
-        assert eventually(lambda: "started" in json.loads(asked(f"token {token}")))
+        eventually(lambda: "started" in json.loads(asked(f"token {token}")), "the server to start")
         with pytest.raises(DockerError, match="403"):
             asked("token wrong")
 
