@@ -14,7 +14,7 @@ SOURCES := $(shell find crates python deploy/openstack deploy/images examples -t
 	Cargo.toml Cargo.lock pyproject.toml README.md LICENSE tools/build-wheel tools/zig-cc tools/requirements-build.txt
 
 .PHONY: help demo demo-torch wheel test test-fast test-launch test-slurm test-images test-jupyter test-torch \
-	test-frameworks test-gpu test-kills test-kubernetes test-openstack cluster-up cluster-down lint kill-campaign \
+	test-frameworks test-gpu test-kills test-kubernetes test-openstack cluster-up cluster-down lint mutants kill-campaign \
 	bench bench-net bench-torch \
 	bench-horovod bench-tensorflow bench-launch bench-gpu bench-kube bench-placement clean
 
@@ -93,6 +93,9 @@ test-gpu: ## run the tests that need a GPU, with the PyTorch of PYTHON=python3; 
 
 lint: ## check formatting, lints, types and licenses
 	tools/lint
+
+mutants: ## check that tests notice changes of the pure code: CORE=placement SAMPLE=60 SEED=1 (without SAMPLE hours)
+	@tools/mutants $(or $(CORE),all) $(if $(SAMPLE),--sample $(SAMPLE)) --seed $(or $(SEED),1) $(ARGS)
 
 kill-campaign: ## kill ranks at random moments of collectives, KILLS times in each of six layouts
 	RONDE_KILLS=$(or $(KILLS),50) cargo test --locked --package ronde-engine --test death
