@@ -86,7 +86,9 @@ def test_a_survivor_with_a_reason_is_shown_with_it_and_does_not_count() -> None:
     assert mutants.score(elsewhere, {MANY[0].name: "missed"}, reasons).unexplained == elsewhere
 
 
-@pytest.mark.parametrize("text", [TITLE, f"{TITLE}\n  at: code", f"{TITLE}\n  why: x\n  at: code"])
+@pytest.mark.parametrize(
+    "text", [TITLE, f"{TITLE}\n  at: code", f"{TITLE}\n  why: x\n  at: code", f"{TITLE}\n  at: code\n  x"]
+)
 def test_an_accepted_survivor_needs_its_code_and_a_reason(text: str) -> None:
     with pytest.raises(ValueError, match="replace f"):
         mutants.parse_accepted(text)
