@@ -46,6 +46,13 @@ def test_the_title_has_neither_line_nor_column() -> None:
     assert MANY[0].title == MANY[1].title == TITLE
 
 
+def test_the_code_that_changes_is_marked() -> None:
+    line = "        low < high && high < most"
+    assert mutants.marked(line, 13) == "low »< high && high < most"
+    assert mutants.marked(line, 28) == "low < high && high »< most"
+    assert mutants.marked(line, 9) == "»low < high && high < most"
+
+
 def test_a_caught_mutant_stays_caught_and_a_survivor_is_tried_again_when_the_package_changes(tmp_path: Path) -> None:
     path = tmp_path / "results" / "x.json"
     results = mutants.Results(path, "before")
