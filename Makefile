@@ -14,7 +14,7 @@ SOURCES := $(shell find crates python deploy/openstack deploy/images examples -t
 	Cargo.toml Cargo.lock pyproject.toml README.md LICENSE tools/build-wheel tools/zig-cc tools/requirements-build.txt
 
 .PHONY: help demo demo-torch wheel test test-system test-launch test-slurm test-images test-jupyter test-torch \
-	test-frameworks test-gpu test-kills test-kubernetes test-openstack cluster-up cluster-down lint flakes \
+	test-frameworks test-gpu test-kills test-kubernetes test-openstack cluster-up cluster-down lint flakes mutants \
 	kill-campaign \
 	bench bench-net bench-torch \
 	bench-horovod bench-tensorflow bench-launch bench-gpu bench-kube bench-placement clean setup test-setup
@@ -108,7 +108,12 @@ lint: ## check formatting, lints, documentation, types and licenses
 	@source tools/environment.sh; "$$PYTHON" tools/lint
 
 flakes: ## run every test again and again, idle and under load, for MINUTES=60; ONLY=placement names some, FORGET=1 drops counts
-	@$(or $(PYTHON),python3) tools/flakes --minutes $(or $(MINUTES),60) --only '$(ONLY)' $(if $(FORGET),--forget) $(ARGS)
+	@tools/setup test plain
+	@source tools/environment.sh; "$$PYTHON" tools/flakes --minutes $(or $(MINUTES),60) --only '$(ONLY)' $(if $(FORGET),--forget) $(ARGS)
+
+mutants: ## check that tests notice changes of the pure code: CORE=placement SAMPLE=60 SEED=1 (without SAMPLE hours)
+	@tools/setup test
+	@source tools/environment.sh; "$$PYTHON" tools/mutants $(or $(CORE),all) $(if $(SAMPLE),--sample $(SAMPLE)) --seed $(or $(SEED),1) $(ARGS)
 
 kill-campaign: ## kill ranks at random moments of collectives, KILLS times in each of six layouts
 	@tools/setup demo
