@@ -92,7 +92,7 @@ SUITES = (
         group=Group.PLAIN,
         environments=("test",),
         patterns=("tests/setup/test_*.py",),
-        reason="missing tools are left out of the PATH, and other users are only started as where the tests run as root",
+        reason="tools are missing because they are left out of the PATH; root becomes another user where that matters",
     ),
     Suite(
         name="torch",

@@ -14,7 +14,6 @@ from daemon import DockerError
 from waiting import eventually
 
 
-@pytest.mark.slow
 def test_an_image_with_pytorch_trains_with_the_scripts_people_have(builder: Builder) -> None:
     with torch_index.served() as (index, version):
         arguments = {"FRAMEWORK": "torch", "FRAMEWORK_VERSION": version, "FRAMEWORK_INDEX": index}
@@ -24,7 +23,6 @@ def test_an_image_with_pytorch_trains_with_the_scripts_people_have(builder: Buil
     assert "[X] PyTorch" in builder.daemon.docker("run", "--rm", "--network=none", image, "horovodrun", "--check-build")
 
 
-@pytest.mark.slow
 def test_jupyter_serves_with_a_token_that_is_in_no_log(builder: Builder) -> None:
     image = builder.build("cpu", "ronde:jupyter", FRAMEWORK="none", JUPYTER="yes")
     daemon = builder.daemon
@@ -49,7 +47,6 @@ def test_jupyter_serves_with_a_token_that_is_in_no_log(builder: Builder) -> None
             asked("token wrong")
 
 
-@pytest.mark.slow
 def test_jupyter_does_not_start_with_an_empty_token(builder: Builder, tmp_path: Path) -> None:
     image = builder.build("cpu", "ronde:jupyter", FRAMEWORK="none", JUPYTER="yes")
     (tmp_path / "jupyter-token").touch()
@@ -59,7 +56,6 @@ def test_jupyter_does_not_start_with_an_empty_token(builder: Builder, tmp_path: 
     assert "/etc/ronde/jupyter-token is empty" in done.stderr
 
 
-@pytest.mark.slow
 def test_the_image_for_gpus_is_built_from_its_own_file(builder: Builder) -> None:
     image = builder.build("gpu", "ronde:gpu", FRAMEWORK="none")
     run = ["run", "--rm", "--network=none", image, "ronde", "run", "-np", "2", "python", "digits.py"]

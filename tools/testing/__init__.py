@@ -1,1 +1,1 @@
-"""What ``tools/test`` is made of: steps and their order (``steps``), running them (``runner``), reading logs (``results``)."""
+"""What ``tools/test`` and ``tools/lint`` share: running steps (``runner``) and reading their logs (``results``)."""

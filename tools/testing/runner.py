@@ -1,8 +1,8 @@
 """Runs steps: several at a time, each into a log of its own, with one line on the screen when it has ended.
 
-``Runner.next_steps`` decides what starts, from values alone. A step starts when all steps that it needs have succeeded,
-when nobody else uses the resources that it names, and when there is room. A step that needs a failed one is not run. All
-others are, so that one run shows every failure.
+``Runner.next_steps`` decides what starts, from values alone. A step starts when all steps that it needs have
+succeeded, when no other uses the resources that it names, and when there is room. A step that needs a failed one is
+not run. All others are, so that one run shows every failure.
 """
 
 from __future__ import annotations
