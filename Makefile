@@ -13,8 +13,8 @@ WHEEL := dist/ronde-$(VERSION)-cp39-abi3-$(TAG)_$(shell uname -m).whl
 SOURCES := $(shell find crates python deploy/openstack deploy/images examples -type f ! -name '*.pyc' ! -path '*/tests/*') \
 	Cargo.toml Cargo.lock pyproject.toml README.md LICENSE tools/build-wheel tools/zig-cc tools/requirements-build.txt
 
-.PHONY: help demo demo-torch wheel test test-fast test-launch test-slurm test-images test-jupyter test-torch \
-	test-frameworks test-gpu test-kills test-kubernetes test-openstack cluster-up cluster-down lint flakes \
+.PHONY: help demo demo-torch wheel test test-system test-launch test-slurm test-images test-jupyter test-torch \
+	test-frameworks test-gpu test-kills test-kubernetes test-openstack cluster-up cluster-down lint flakes mutants \
 	kill-campaign \
 	bench bench-net bench-torch \
 	bench-horovod bench-tensorflow bench-launch bench-gpu bench-kube bench-placement clean setup test-setup
@@ -31,7 +31,7 @@ installed = $(patsubst %,target/env/%/.installed,$(1))
 help: ## list these targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-16s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
-demo: $(call installed,demo) ## train a small network over two ranks on this machine
+demo: target/env/demo/.installed ## train a small network over two ranks on this machine
 	PATH="$(CURDIR)/target/env/demo/bin:$$PATH" ronde run -np 2 python examples/digits.py
 
 demo-torch: $(call installed,torch-newest) ## the same with PyTorch (downloads 0.5 GB once)
@@ -39,21 +39,25 @@ demo-torch: $(call installed,torch-newest) ## the same with PyTorch (downloads 0
 
 wheel: $(WHEEL) ## build the wheel into dist/
 
-test: ## run all checks and tests, on the newest of each framework
-	@tools/setup test
-	tools/test all $(NEWEST)
+test: ## run the tests that need neither root nor a cluster, on the newest of each framework
+	@tools/setup test plain
+	@source tools/environment.sh; "$$PYTHON" tools/test plain
 
-test-fast: $(WHEEL) $(call installed,test torch-newest) ## run the tests that take minutes at most (root)
-	tools/test fast
+test-system: ## run those with hosts made of namespaces, Kubernetes, the local cluster and a browser (root; Go)
+	@tools/setup test system go
+	@source tools/environment.sh; "$$PYTHON" tools/test system
 
 test-launch: $(WHEEL) $(call installed,test) ## run the launcher's tests, on hosts made of namespaces (root)
-	tools/test launch
+	@tools/setup test hosts
+	target/env/test/bin/python -m pytest tests/launch
 
 test-slurm: $(WHEEL) $(call installed,test) ## run jobs that a real srun starts, on hosts made of namespaces (root)
-	tools/test slurm
+	@tools/setup test hosts slurm
+	target/env/test/bin/python -m pytest tests/slurm
 
 test-kills: $(WHEEL) $(call installed,test) ## kill processes of jobs on many hosts at random, KILLS times (root)
-	tools/test kills $(or $(KILLS),200)
+	@tools/setup test hosts
+	target/env/test/bin/python tests/launch/kill_campaign.py --kills $(or $(KILLS),200)
 
 test-jupyter: $(WHEEL) $(call installed,jupyter) ## run cells on ranks through the pages of a real JupyterLab, in headless Chromium
 	@tools/setup test browser
@@ -69,7 +73,8 @@ TESTBED := PYTHONPATH=tests/kubernetes python3 -m testbed
 NODES ?= 5,3,2
 
 test-kubernetes: $(WHEEL) $(call installed,test) ## run the tests on real Kubernetes clusters (builds Kubernetes once, ten minutes; root)
-	tools/test kubernetes $(or $(TESTS),tests/kubernetes)
+	@tools/setup test kubernetes go
+	target/env/test/bin/python -m pytest $(or $(TESTS),tests/kubernetes)
 
 test-openstack: $(WHEEL) $(call installed,openstack) ## run the reference cluster's tests on a real OpenStack, and its module with OpenTofu too (gets OpenStack once, ten minutes; root)
 	@tools/setup test openstack browser go
@@ -84,25 +89,31 @@ cluster-up: ## bring a Kubernetes cluster up on this machine, with NODES=5,3,2 p
 cluster-down: ## end that cluster, and what killed tests have left of theirs
 	@$(TESTBED) down
 
-test-torch: $(call installed,torch-newest torch-oldest) ## run the tests that need PyTorch, on the oldest and the newest
-	tools/test frameworks torch-newest torch-oldest
+test-torch: FRAMEWORKS := torch-newest torch-oldest
+test-torch: test-frameworks ## run the tests that need PyTorch, on the oldest and the newest
 
-test-frameworks: $(call installed,$(FRAMEWORKS)) ## run the tests that need a framework, on all versions (gets 4 GB once); FRAMEWORKS=mxnet names some
-	tools/test frameworks $(FRAMEWORKS)
+test-frameworks: ## run the tests that need a framework, on all versions (gets 4 GB once); FRAMEWORKS=mxnet names some
+	@tools/setup test plain
+	@source tools/environment.sh; "$$PYTHON" tools/test frameworks $(FRAMEWORKS)
 
 test-setup: $(WHEEL) $(call installed,test) ## run the two commands of README.md in bare systems of Debian (hours; root)
 	@tools/setup test roots
 	target/env/test/bin/python -m pytest tests/setup/bare_systems.py $(ARGS)
 
 test-gpu: ## run the tests that need a GPU, with the PyTorch of PYTHON=python3; ARGS='--only streams' names some
-	@tools/test gpu $(or $(PYTHON),python3) $(ARGS)
+	@tools/test-gpu $(or $(PYTHON),python3) $(ARGS)
 
-lint: ## check formatting, lints, types and licenses
+lint: ## check formatting, lints, documentation, types and licenses
 	@tools/setup test
-	tools/lint
+	@source tools/environment.sh; "$$PYTHON" tools/lint
 
 flakes: ## run every test again and again, idle and under load, for MINUTES=60; ONLY=placement names some, FORGET=1 drops counts
-	@$(or $(PYTHON),python3) tools/flakes --minutes $(or $(MINUTES),60) --only '$(ONLY)' $(if $(FORGET),--forget) $(ARGS)
+	@tools/setup test plain
+	@source tools/environment.sh; "$$PYTHON" tools/flakes --minutes $(or $(MINUTES),60) --only '$(ONLY)' $(if $(FORGET),--forget) $(ARGS)
+
+mutants: ## check that tests notice changes of the pure code: CORE=placement SAMPLE=60 SEED=1 (without SAMPLE hours)
+	@tools/setup test
+	@source tools/environment.sh; "$$PYTHON" tools/mutants $(or $(CORE),all) $(if $(SAMPLE),--sample $(SAMPLE)) --seed $(or $(SEED),1) $(ARGS)
 
 kill-campaign: ## kill ranks at random moments of collectives, KILLS times in each of six layouts
 	@tools/setup demo
@@ -142,6 +153,12 @@ clean: ## remove what was built (not the tools in the cache)
 
 $(WHEEL): $(SOURCES) | setup
 	tools/build-wheel $(TAG) dist
+	touch $@
+
+# The demo is there long before all of the wheel could be. Its packages are downloaded while Rust compiles.
+target/env/demo/.installed: $(SOURCES) tools/install-wheel tools/requirements-demo.txt | setup
+	tools/python-env demo & tools/build-wheel $(TAG) target/demo demo && wait $$!
+	tools/install-wheel demo target/demo/ronde-*.whl target/env/demo
 	touch $@
 
 # An environment with the pins of tools/requirements-%.txt and the wheel.

@@ -17,12 +17,12 @@ ROOT = Path(__file__).resolve().parents[1]
 
 
 class Group(Enum):
-    """Where a suite runs."""
+    """Where a suite runs. The programs that it needs are those that tools/packages.txt lists for this part."""
 
-    PLAIN = "make test"
-    """It needs neither root nor Go, Docker, a cluster or a browser."""
-    SYSTEM = "make test-system"
-    """It needs at least one of them."""
+    PLAIN = "plain"
+    """`make test`: it needs neither root nor Go, Docker, a cluster or a browser."""
+    SYSTEM = "system"
+    """`make test-system`: it needs at least one of them."""
 
 
 @dataclass(frozen=True)
@@ -41,22 +41,12 @@ class Suite:
     """Only root can run it."""
     alone: bool = False
     """No other test may run at the same time."""
-    packages: tuple[str, ...] = ()
-    """PROGRAM:PACKAGE, as tools/system-packages takes them."""
     setup: tuple[str, ...] = ()
     """Command lines for the root of the repository. They fill the cache, and take minutes on a new machine."""
 
 
 OLDER_TENSORFLOW = tuple(f"tensorflow-{version}" for version in ("2.19", "2.18", "2.15", "2.13"))
 
-HOST_PACKAGES = (
-    "sshd:openssh-server",
-    "ssh:openssh-client",
-    "ip:iproute2",
-    "unshare:util-linux",
-    "tcsh:tcsh",
-    "fish:fish",
-)
 ANSIBLE = "tools/python-env ansible"
 IMAGES = ("tests/images/prepare tools", "tests/images/prepare base")
 
@@ -67,7 +57,6 @@ SUITES = (
         environments=("test",),
         patterns=("tests/python/test_*.py",),
         reason="test_foreign.py starts Open MPI's mpirun; all jobs run on this machine, each with a HOME of its own",
-        packages=("mpirun:openmpi-bin",),
     ),
     Suite(
         name="bench",
@@ -96,8 +85,14 @@ SUITES = (
         ),
         reason="Terraform, Docker, ssh and the cloud are fakes; test_command.py has a real ssh-agent; "
         "test_playbooks.py runs Ansible on this machine as the user, and the disk that gets a file system is a file",
-        packages=("ssh-agent:openssh-client", "openssl:openssl", "mkfs.ext4:e2fsprogs"),
         setup=(ANSIBLE,),
+    ),
+    Suite(
+        name="setup",
+        group=Group.PLAIN,
+        environments=("test",),
+        patterns=("tests/setup/test_*.py",),
+        reason="tools are missing because they are left out of the PATH; root becomes another user where that matters",
     ),
     Suite(
         name="torch",
@@ -143,7 +138,6 @@ SUITES = (
         "test_hosts.py measures the speed of links",
         root=True,
         alone=True,
-        packages=HOST_PACKAGES,
     ),
     Suite(
         name="launch",
@@ -154,7 +148,6 @@ SUITES = (
         "of the test only, but they must be gone within seconds, so other tests would disturb these",
         root=True,
         alone=True,
-        packages=HOST_PACKAGES,
     ),
     Suite(
         name="kubernetes",
@@ -164,7 +157,6 @@ SUITES = (
         reason="nodes are namespaces, which need root; Kubernetes is built with Go, and the images with Docker",
         root=True,
         setup=(
-            "tools/system-packages $(PYTHONPATH=tests/kubernetes python3 -m testbed packages)",
             "tools/kubernetes cluster",
             "tools/kubernetes programs",
             *IMAGES,
@@ -191,12 +183,18 @@ SUITES = (
         root=True,
         setup=(ANSIBLE, *IMAGES),
     ),
+    Suite(
+        name="jupyter",
+        group=Group.SYSTEM,
+        environments=("jupyter",),
+        patterns=("tests/jupyter/test_*.py",),
+        reason="the pages of JupyterLab are looked at with Chromium",
+    ),
 )
 
 OWN_TARGETS = {
     "tests/gpu/test_*.py": "test-gpu",
     "tests/images/test_*.py": "test-images",
-    "tests/jupyter/test_*.py": "test-jupyter",
     "tests/kubernetes/test_*.py": "test-kubernetes",
     "tests/openstack/test_cloud.py": "test-openstack",
     "tests/openstack/test_guests.py": "test-openstack",

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import os
 import sys
-import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -274,13 +273,11 @@ def test_the_command_line_names_the_parts_that_there_are() -> None:
 
 
 def test_a_job_that_does_not_end_is_ended_and_what_it_printed_is_kept() -> None:
-    script = """import time; print('[0] {"work": "copy"}', flush=True); print('stuck', flush=True); time.sleep(1000)"""
-    started = time.monotonic()
+    script = """import signal; print('[0] {"work": "copy"}', flush=True); print('stuck', flush=True); signal.pause()"""
     told: list[Line] = []
     with pytest.raises(EarlyEndError, match=r"did not end within 1 s:\n  stuck") as caught:
         follow([sys.executable, "-c", script], os.environ, told.append, deadline=1.0)
     assert caught.value.lines == told == [{"rank": 0, "work": "copy"}]
-    assert time.monotonic() - started < 60
 
 
 def test_a_job_that_fails_is_quoted() -> None:

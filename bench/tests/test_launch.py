@@ -107,7 +107,8 @@ def test_output_that_is_not_read_at_first_is_read_in_the_end() -> None:
 
 def test_memory_is_that_of_the_launchers_own_processes() -> None:
     # It has executed by the time that its number is known.
-    script = "import subprocess; rank = subprocess.Popen(['sleep', '1000']); print(rank.pid, flush=True); rank.wait()"
+    words = ["sleep", "1000"]  # sleep: is there until it is killed
+    script = f"import subprocess; rank = subprocess.Popen({words}); print(rank.pid, flush=True); rank.wait()"
     with subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE, text=True) as launcher:
         assert launcher.stdout is not None
         rank = int(launcher.stdout.readline())

@@ -54,7 +54,6 @@ def test_gradients_that_travel_as_float16_teach_the_same() -> None:
     assert figures(together, "loss") == pytest.approx(figures(alone(script), "loss")[:1], rel=2e-2)
 
 
-@pytest.mark.slow
 def test_the_synthetic_benchmark_counts_images_and_leaves_all_ranks_with_the_same_weights() -> None:
     size = ["--model", "MobileNet", "--image-size", "32", "--batch-size", "2"]
     pace = ["--num-warmup-batches", "1", "--num-iters", "2", "--num-batches-per-iter", "1"]

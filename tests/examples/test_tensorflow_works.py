@@ -8,15 +8,12 @@ from __future__ import annotations
 import json
 import sys
 
-import pytest
-
 from harness.aims import TAPE_STEP, TENSORFLOW_TRAINING
 from ranks import REPOSITORY, launch
 
 RANKS = 2
 
 
-@pytest.mark.slow
 def test_steps_with_gradients_of_resnet_50_s_sizes_run_on_every_rank() -> None:
     command = [sys.executable, "-m", "training_tf.hvd", "--seconds", "0", "tape"]
     done = launch(RANKS, command, timeout=400.0, PYTHONPATH=str(REPOSITORY / "bench"), TF_CPP_MIN_LOG_LEVEL="2")

@@ -7,8 +7,6 @@ import runpy
 import sys
 from typing import Any
 
-import pytest
-
 from harness.aims import TRAINING, TRAINING_SECTIONS
 from ranks import REPOSITORY, launch
 from training import shapes
@@ -25,7 +23,6 @@ def lines_of(works: list[str]) -> list[dict[str, Any]]:
     return [json.loads(line) for rank in range(RANKS) for line in done.lines_of(rank) if line.startswith("{")]
 
 
-@pytest.mark.slow
 def test_every_work_runs_on_every_rank_with_the_size_of_its_aims() -> None:
     lines = lines_of(list(TRAINING_SECTIONS))
     assert [(line["rank"], line["work"]) for line in lines] == [

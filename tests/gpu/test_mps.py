@@ -38,7 +38,7 @@ def told(command: str) -> list[str]:
     """Return the service's answer; whoever asks while another asks may get none, and asks again."""
     deadline = time.monotonic() + PATIENCE
     while not (words := ask(command)) and time.monotonic() < deadline:
-        time.sleep(0.05)
+        time.sleep(0.05)  # sleep: between two looks
     return words
 
 
@@ -121,4 +121,4 @@ def wait_for(condition: Callable[[], bool], seconds: float = PATIENCE) -> None:
     """Wait until a condition holds, or for so long."""
     deadline = time.monotonic() + seconds
     while not condition() and time.monotonic() < deadline:
-        time.sleep(0.05)
+        time.sleep(0.05)  # sleep: between two looks

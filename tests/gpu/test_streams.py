@@ -88,7 +88,7 @@ def test_a_slow_producer_is_waited_for_by_every_operation() -> None:
     everybody = [other + 1.0 for other in range(size)]
     for number in range(3):
         mine = full(-2.0)
-        torch.cuda._sleep(100_000_000)
+        torch.cuda._sleep(100_000_000)  # sleep: of the GPU, whose slowness is the point
         mine.fill_(rank + 1.0)
         handles = [
             hvd.allreduce_async(mine, name=f"slow {number}", op=hvd.Sum),

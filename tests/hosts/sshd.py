@@ -15,16 +15,15 @@ from __future__ import annotations
 import shutil
 import subprocess
 import tempfile
-import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from hosts import Hosts, HostsError
+from waiting import eventually
 
 PORT = 12345
 HOME = "/home/root"
 PACKAGES = "openssh-server openssh-client"
-START_SECONDS = 10.0
 
 RULES = f"""
 AuthorizedKeysFile {HOME}/.ssh/authorized_keys
@@ -119,14 +118,13 @@ class SshHosts(Hosts):
             complaint = process.communicate()[1]
             if process.returncode != 0:
                 raise HostsError(f"{self.name(host)}: sshd did not start: {complaint.strip()}")
-        deadline = time.monotonic() + START_SECONDS
         for host, port in ports.items():
+            log_file = self.path(host, f"/var/log/sshd.{port}.log")
             # The server writes it once it listens, which is after its starter has returned.
-            while not self.path(host, f"/run/sshd/{port}.pid").exists():
-                if time.monotonic() > deadline:
-                    log_text = self.path(host, f"/var/log/sshd.{port}.log").read_text()
-                    raise HostsError(f"{self.name(host)}: sshd does not listen: {log_text.strip()}")
-                time.sleep(0.005)
+            eventually(
+                self.path(host, f"/run/sshd/{port}.pid").exists,
+                lambda host=host, log_file=log_file: f"sshd of {self.name(host)} to listen: {log_file.read_text()}",
+            )
 
 
 class KeyPair:

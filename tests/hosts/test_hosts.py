@@ -96,12 +96,13 @@ def test_a_command_starts_in_the_root_of_its_host(pair: Hosts) -> None:
 
 def test_processes_of_one_host_are_unknown_on_another(pair: Hosts) -> None:
     marker = f"1234.{os.getpid()}"
-    sleeper = pair.popen(1, ["sleep", marker])
+    words = ["sleep", marker]  # sleep: is there until it is killed
+    sleeper = pair.popen(1, words)
     listing = ["sh", "-c", "cat /proc/[0-9]*/cmdline | tr '\\0' ' '"]
     try:
-        while f"sleep {marker}" not in pair.run(1, listing):
+        while " ".join(words) not in pair.run(1, listing):
             assert sleeper.poll() is None
-        assert f"sleep {marker}" not in pair.run(2, listing)
+        assert " ".join(words) not in pair.run(2, listing)
     finally:
         sleeper.kill()
         sleeper.wait()
@@ -147,7 +148,7 @@ def test_two_networks_stand_side_by_side_with_the_same_addresses() -> None:
 
 
 def test_a_process_on_a_host_dies_with_the_one_that_started_it(pair: Hosts) -> None:
-    command = ["sh", "-c", "echo up; exec sleep 1000"]
+    command = ["sh", "-c", "echo up; exec sleep 1000"]  # sleep: is there until it is killed
     with pair.popen(1, command, stdout=subprocess.PIPE, text=True) as sleeper:
         assert sleeper.stdout is not None
         assert sleeper.stdout.readline() == "up\n"
@@ -158,9 +159,9 @@ def test_a_process_on_a_host_dies_with_the_one_that_started_it(pair: Hosts) -> N
 
 def test_a_killed_host_is_gone_and_the_others_stay() -> None:
     with Hosts(2) as hosts:
-        with hosts.popen(2, ["sleep", "1000"]) as sleeper:
+        with hosts.popen(2, ["sleep", "1000"]) as sleeper:  # sleep: is there until it is killed
             hosts.kill(2)
-            assert sleeper.wait(timeout=30) != 0
+            assert sleeper.wait(timeout=60) != 0
         with pytest.raises(HostsError, match="no host 2"):
             hosts.run(2, ["true"])
         assert hosts.run(1, ["hostname"]) == "h1\n"

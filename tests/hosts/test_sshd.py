@@ -13,6 +13,7 @@ import troubles
 from hosts import Hosts, HostsError
 from processes import Process, processes_of
 from sshd import HOME, SshHosts
+from waiting import eventually
 
 
 @pytest.fixture(scope="module")
@@ -51,31 +52,30 @@ def test_the_home_is_the_hosts_own(pair: SshHosts) -> None:
 def test_a_login_leaves_no_process(pair: SshHosts) -> None:
     before = set(processes_of(pair, 2))
     login(pair, command="setsid -f true")
-    deadline = time.monotonic() + 10
-    while not before.issuperset(processes_of(pair, 2)):
-        assert time.monotonic() < deadline, "\n".join(str(process) for process in processes_of(pair, 2))
+    eventually(
+        lambda: before.issuperset(processes_of(pair, 2)),
+        lambda: "\n".join(str(process) for process in processes_of(pair, 2)),
+    )
 
 
 def test_processes_are_listed_with_their_words_and_only_on_their_host(pair: SshHosts) -> None:
-    with pair.popen(2, ["env", "MARK=here", "sleep", "1234"]) as sleeper:
+    words = ("sleep", "1234")  # sleep: is there until it is killed
+    with pair.popen(2, ["env", "MARK=here", *words]) as sleeper:
         try:
-            found = wait_for_word(pair, 2, "1234")
-            assert found.words == ("sleep", "1234")
-            assert found.name == "sleep"
+            found = wait_for_words(pair, 2, words)
+            assert found.name == words[0]
             assert "MARK=here" in found.environment().splitlines()
-            assert not any("1234" in process.words for process in processes_of(pair, 1))
+            assert not any(words[1] in process.words for process in processes_of(pair, 1))
         finally:
             sleeper.kill()
 
 
-def wait_for_word(hosts: Hosts, host: int, word: str) -> Process:
-    """Return the first process that has this word on its command line and is no longer one that starts it."""
-    deadline = time.monotonic() + 10
-    while time.monotonic() < deadline:
-        for process in processes_of(hosts, host):
-            if word in process.words and process.words[0] == "sleep":
-                return process
-    raise AssertionError(f"no process has {word!r}: {processes_of(hosts, host)}")
+def wait_for_words(hosts: Hosts, host: int, words: tuple[str, ...]) -> Process:
+    """Return the first process that has this command line, and so is no longer one that starts it."""
+    return eventually(
+        lambda: next((process for process in processes_of(hosts, host) if process.words == words), None),
+        lambda: f"a process {words}: {processes_of(hosts, host)}",
+    )
 
 
 @pytest.mark.parametrize(

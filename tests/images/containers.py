@@ -2,22 +2,14 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable
-
 from daemon import Daemon
 
-SSHD_AS_USERS_START_IT = ["bash", "-c", "/usr/sbin/sshd -p 12345; sleep infinity"]
+from waiting import eventually
 
+SSHD_AS_USERS_START_IT = ["bash", "-c", "/usr/sbin/sshd -p 12345; sleep infinity"]  # sleep: as in docs/containers.md
 
-def eventually(check: Callable[[], bool], seconds: float = 20) -> bool:
-    """Ask again until the answer is yes or the time is up."""
-    end = time.monotonic() + seconds
-    while not check():
-        if time.monotonic() > end:
-            return False
-        time.sleep(0.1)
-    return True
+# How a container ends that has not ended when it was told to: as `docker stop` kills it in the end.
+KILLED = "137"
 
 
 def await_server(machine: Daemon, container: str) -> None:
@@ -27,7 +19,7 @@ def await_server(machine: Daemon, container: str) -> None:
         listening = "ls /run/ronde/sshd.*.listen && /usr/lib/ronde/healthcheck"
         return machine.result("exec", container, "sh", "-c", listening).returncode == 0
 
-    assert eventually(answers), machine.docker("logs", container)
+    eventually(answers, lambda: machine.docker("logs", container))
 
 
 def await_line(machine: Daemon, container: str, text: str) -> None:
@@ -37,4 +29,9 @@ def await_line(machine: Daemon, container: str, text: str) -> None:
         done = machine.result("logs", container)
         return text in done.stdout + done.stderr
 
-    assert eventually(printed), machine.result("logs", container)
+    eventually(printed, lambda: str(machine.result("logs", container)))
+
+
+def exit_status(machine: Daemon, container: str) -> str:
+    """Return the status that a container has ended with."""
+    return machine.docker("inspect", "--format={{.State.ExitCode}}", container).strip()

@@ -120,7 +120,7 @@ class Daemon:
         while subprocess.run(self._words("version"), capture_output=True, env=environment(), check=False).returncode:
             if self._holder.poll() is not None or time.monotonic() > end:
                 raise DockerError(f"dockerd did not start: {(self.folder / 'log').read_text()[-2000:]}")
-            time.sleep(0.1)
+            time.sleep(0.1)  # sleep: between two looks
 
     def close(self) -> None:
         """End the daemon and everything in its containers."""

@@ -8,11 +8,12 @@ from pathlib import Path
 import pytest
 import torch_index
 from building import Builder
-from containers import await_line, eventually
+from containers import await_line
 from daemon import DockerError
 
+from waiting import eventually
 
-@pytest.mark.slow
+
 def test_an_image_with_pytorch_trains_with_the_scripts_people_have(builder: Builder) -> None:
     with torch_index.served() as (index, version):
         arguments = {"FRAMEWORK": "torch", "FRAMEWORK_VERSION": version, "FRAMEWORK_INDEX": index}
@@ -22,7 +23,6 @@ def test_an_image_with_pytorch_trains_with_the_scripts_people_have(builder: Buil
     assert "[X] PyTorch" in builder.daemon.docker("run", "--rm", "--network=none", image, "horovodrun", "--check-build")
 
 
-@pytest.mark.slow
 def test_jupyter_serves_with_a_token_that_is_in_no_log(builder: Builder) -> None:
     image = builder.build("cpu", "ronde:jupyter", FRAMEWORK="none", JUPYTER="yes")
     daemon = builder.daemon
@@ -42,12 +42,11 @@ def test_jupyter_serves_with_a_token_that_is_in_no_log(builder: Builder) -> None
             )
             return daemon.docker("exec", notebook, "python", "-c", fetch, header)
 
-        assert eventually(lambda: "started" in json.loads(asked(f"token {token}")))
+        eventually(lambda: "started" in json.loads(asked(f"token {token}")), "the server to start")
         with pytest.raises(DockerError, match="403"):
             asked("token wrong")
 
 
-@pytest.mark.slow
 def test_jupyter_does_not_start_with_an_empty_token(builder: Builder, tmp_path: Path) -> None:
     image = builder.build("cpu", "ronde:jupyter", FRAMEWORK="none", JUPYTER="yes")
     (tmp_path / "jupyter-token").touch()
@@ -57,7 +56,6 @@ def test_jupyter_does_not_start_with_an_empty_token(builder: Builder, tmp_path: 
     assert "/etc/ronde/jupyter-token is empty" in done.stderr
 
 
-@pytest.mark.slow
 def test_the_image_for_gpus_is_built_from_its_own_file(builder: Builder) -> None:
     image = builder.build("gpu", "ronde:gpu", FRAMEWORK="none")
     run = ["run", "--rm", "--network=none", image, "ronde", "run", "-np", "2", "python", "digits.py"]

@@ -9,14 +9,15 @@ import re
 import select
 import subprocess
 import tarfile
-import time
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from building import IMAGES, Builder
-from containers import SSHD_AS_USERS_START_IT, await_server, eventually
+from containers import KILLED, SSHD_AS_USERS_START_IT, await_server, exit_status
 from daemon import Daemon
+
+from waiting import eventually
 
 PRIVATE_KEY = re.compile(rb"-----BEGIN [A-Z ]*PRIVATE KEY-----\s+[A-Za-z0-9+/=]{32}")
 
@@ -34,13 +35,13 @@ def test_an_interactive_container_is_a_shell_in_the_examples(machine: Daemon, im
         os.close(inner)
         os.write(terminal, b'echo "[$PWD]" ; ls ; exit\n')
         seen = b""
-        while select.select([terminal], [], [], 20)[0]:
+        while select.select([terminal], [], [], 60)[0]:
             try:
                 seen += os.read(terminal, 4096)
             except OSError:
                 # How a terminal says that its last user has left.
                 break
-        assert process.wait(20) == 0
+        assert process.wait(60) == 0
     os.close(terminal)
     assert b"[/examples]" in seen
     assert b"digits.py" in seen
@@ -263,9 +264,8 @@ def test_an_image_can_be_built_to_run_as_a_user(builder: Builder) -> None:
 def test_a_server_in_the_foreground_ends_when_told_to(machine: Daemon, image: str) -> None:
     with machine.container(image, "sshd", "-p", "12345") as worker:
         await_server(machine, worker)
-        began = time.monotonic()
-        machine.docker("stop", "--time=30", worker)
-        assert time.monotonic() - began < 10
+        machine.docker("stop", "--time=60", worker)
+        assert exit_status(machine, worker) != KILLED
 
 
 def test_a_server_runs_in_a_container_that_is_read_only(machine: Daemon, image: str, ssh_folder: Path) -> None:
@@ -284,9 +284,9 @@ def test_health_follows_the_ssh_server(machine: Daemon, image: str) -> None:
             return machine.docker("inspect", "--format", "{{.State.Health.Status}}", worker)
 
         await_server(machine, worker)
-        assert eventually(lambda: health() == "healthy")
+        eventually(lambda: health() == "healthy", "the container to be healthy")
         machine.docker("exec", worker, "bash", "-c", 'kill "$(cat /run/ronde/sshd.0.pid)"')
-        assert eventually(lambda: health() == "unhealthy")
+        eventually(lambda: health() == "unhealthy", "the container to be unhealthy")
 
 
 def test_the_agent_mode_is_the_verb_of_the_program(machine: Daemon, image: str) -> None:

@@ -12,12 +12,11 @@ import os
 import re
 import secrets
 import subprocess
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from containers import SSHD_AS_USERS_START_IT, await_line, await_server
+from containers import KILLED, SSHD_AS_USERS_START_IT, await_line, await_server, exit_status
 from daemon import Daemon
 
 # The container is asked for its name through its first process: a session by ssh has an environment of its own.
@@ -147,7 +146,7 @@ def test_a_worker_container_that_is_killed_ends_the_job_and_is_named(
         with machine.container(*mounted(ssh_folder), image, *line) as master:
             await_line(machine, master, "[1. 1. 1. 1.]")
             machine.docker("kill", container)
-            assert machine.docker("wait", master, timeout=20) != "0"
+            assert machine.docker("wait", master, timeout=120) != "0"
             errors = machine.result("logs", "--tail=20", master).stderr
     assert re.search(f"error: (lost {host}|rank 1 on {host})", errors), errors
 
@@ -234,6 +233,5 @@ def test_waiting_agents_behind_two_bridges_with_one_published_port_each(
 
 def test_a_waiting_agent_ends_when_it_is_told_to(machine: Daemon, image: str, secret: str) -> None:
     with agent(machine, image, "one", secret, "127.0.0.1:4000") as container:
-        began = time.monotonic()
-        machine.docker("stop", "--time=30", container)
-        assert time.monotonic() - began < 10
+        machine.docker("stop", "--time=60", container)
+        assert exit_status(machine, container) != KILLED

@@ -135,8 +135,9 @@ def in_opposite_order() -> None:
 
 
 def test_programs_that_differ_in_their_order_are_reported() -> None:
-    # Programs wait for one collective after the other, so these two wait for each other.
-    stall = {"HOROVOD_STALL_CHECK_TIME_SECONDS": "1", "HOROVOD_STALL_SHUTDOWN_TIME_SECONDS": "2"}
+    # Programs wait for one collective after the other, so these two wait for each other. Both have to have come by the
+    # time that the job ends, also where one has to compile for longer.
+    stall = {"HOROVOD_STALL_CHECK_TIME_SECONDS": "1", "HOROVOD_STALL_SHUTDOWN_TIME_SECONDS": "15"}
     done = on_ranks(2, in_opposite_order, SECONDS, PYTHONPATH=FOLDERS, **stall)
     assert done.status != 0
     assert 'allreduce "first" has waited' in done.output, done.output

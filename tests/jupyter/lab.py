@@ -9,7 +9,6 @@ import signal
 import socket
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -17,6 +16,8 @@ from pathlib import Path
 
 import jupyterlab
 from page import PATIENCE, PREFERENCES
+
+from waiting import eventually
 
 
 @dataclass(frozen=True)
@@ -82,11 +83,12 @@ def await_address(server: subprocess.Popen[bytes], log: Path) -> str:
 
 def await_listener(port: int) -> None:
     """Wait until a port is listened at: the server says where it will be before it is there, and then no more."""
-    deadline = time.monotonic() + PATIENCE
-    while True:
+
+    def listens() -> bool:
         try:
             socket.create_connection(("127.0.0.1", port), PATIENCE).close()
-            return
         except ConnectionRefusedError:
-            assert time.monotonic() < deadline, f"JupyterLab does not listen at port {port}"
-            time.sleep(0.05)
+            return False
+        return True
+
+    eventually(listens, f"JupyterLab to listen at port {port}", PATIENCE)

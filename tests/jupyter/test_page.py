@@ -60,7 +60,7 @@ SPEAKS_UNTIL_STOPPED = """\
 import itertools, time
 for number in itertools.count():
     print("line", number)
-    time.sleep(0.05)"""
+    time.sleep(0.05)  # sleep: people can read along"""
 
 
 def test_what_people_open_stays_open_while_ranks_speak_and_the_stop_button_ends_them(lab: Lab, page: Page) -> None:

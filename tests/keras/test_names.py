@@ -8,7 +8,7 @@ import os
 import pytest
 
 import horovod.keras as hvd
-from promises import BASICS, examples_run, import_advises, runs, signature
+from promises import BASICS, COMMON_MODULES, examples_run, import_advises, import_binds, runs, signature
 
 BACKEND = os.environ["KERAS_BACKEND"]
 COMMON = {
@@ -62,6 +62,36 @@ ELASTIC = {
 FRONTS = {"horovod.keras": KERAS}
 if BACKEND == "tensorflow":
     FRONTS["horovod.tensorflow.keras"] = TF_KERAS
+
+
+# What importing them binds in Horovod 0.28.1, except that there `horovod.keras` brings TensorFlow and its front along.
+MODULES = {
+    "horovod.keras": [
+        *COMMON_MODULES,
+        "horovod.keras",
+        "horovod.keras.callbacks",
+        "horovod.keras.elastic",
+    ],
+    "horovod.tensorflow.keras": [
+        *COMMON_MODULES,
+        "horovod.tensorflow.keras",
+        "horovod.tensorflow.keras.callbacks",
+        "horovod.tensorflow.keras.elastic",
+        "horovod.tensorflow.compression",
+        "horovod.tensorflow.elastic",
+        "horovod.tensorflow.functions",
+        "horovod.tensorflow.gradient_aggregation",
+        "horovod.tensorflow.gradient_aggregation_eager",
+        "horovod.tensorflow.mpi_ops",
+        "horovod.tensorflow.sync_batch_norm",
+        "horovod.tensorflow.util",
+    ],
+}
+
+
+@pytest.mark.parametrize("front", FRONTS)
+def test_importing_the_package_binds_its_modules(front: str) -> None:
+    import_binds(front, MODULES[front])
 
 
 @pytest.mark.parametrize("front", FRONTS)

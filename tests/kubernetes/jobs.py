@@ -7,6 +7,7 @@ import re
 from typing import Any
 
 from deployed import TRAINING_IMAGE
+from pods import FOREVER, pods, until
 from testbed import SHELL_IMAGE, Cluster, ClusterError, wait_for
 
 ALL_FREE = {"node-1": 5, "node-2": 3, "node-3": 2}
@@ -15,9 +16,12 @@ API = "/apis/ronde.dev/v1alpha1"
 USUAL = {"services/kubernetes", "configmaps/kube-root-ca.crt"}
 
 # Runs for as long as it is let; the second set of pods ends at once.
-ENDS_IN_THE_SECOND_ATTEMPT = "case $POD_NAME in *-r1) exit 0;; esac; exec sleep 1000"
+ENDS_IN_THE_SECOND_ATTEMPT = f"case $POD_NAME in *-r1) exit 0;; esac; exec {FOREVER}"
+# Every rank goes on until its pod has this file.
+UNTIL_ENOUGH = until("[ -e /tmp/enough ]")
+A_WHILE = "exec sleep 3"  # sleep: holds its GPUs while others look around; nothing depends on how long
 # Pods that are long about starting, and quick about ending: a first process that does not say so hears no signal.
-SLEEPS = ["sh", "-c", "trap 'exit 1' TERM; sleep 1000 & wait"]
+SLEEPS = ["sh", "-c", f"trap 'exit 1' TERM; {FOREVER} & wait"]
 SLOW_START = {"spec": {"initContainers": [{"name": "slow", "image": SHELL_IMAGE, "command": SLEEPS}]}}
 
 
@@ -53,6 +57,14 @@ def await_job(
         return None
 
     return wait_for(lambda: f"{name} to be {phase} {reason}: {status(cluster, name, namespace)}", look, seconds)
+
+
+def enough(cluster: Cluster, name: str, namespace: str = "default") -> None:
+    """End a job that runs UNTIL_ENOUGH."""
+    for pod in pods(cluster, namespace):
+        if pod.startswith(f"{name}-"):
+            what = [f"--namespace={namespace}", "--container=train", "--", "touch", "/tmp/enough"]
+            cluster.kubectl("exec", pod, *what)
 
 
 def await_definitions(cluster: Cluster) -> None:

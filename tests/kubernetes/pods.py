@@ -7,6 +7,14 @@ from typing import Any
 
 from testbed import SHELL_IMAGE, Cluster, wait_for
 
+# What pods and ranks run that are there until somebody ends them.
+FOREVER = "sleep 1000"  # sleep: is there until it is killed
+
+
+def until(command: str) -> str:
+    """Return a line of shell that tries a command until it succeeds."""
+    return f"until {command}; do sleep 0.2; done"  # sleep: between two tries
+
 
 def shell_pod(
     name: str, script: str, *, gpus: int = 0, node: str = "", memory: str = "", **spec: Any

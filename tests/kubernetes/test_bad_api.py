@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from jobs import await_job, remove_job, ronde_job
+from jobs import UNTIL_ENOUGH, await_job, enough, remove_job, ronde_job
 from laptop import Command, Laptop, through
 from testbed import Fault, Faults
 
@@ -78,7 +78,7 @@ def test_the_api_server_is_started_anew_while_a_job_waits_starts_and_runs(laptop
     cluster = laptop.cluster
     controller = laptop.start_controller()
     waits = laptop.start_run("waits", 6, "true")
-    cluster.apply(ronde_job("runs", 6, "exec sleep 20"))
+    cluster.apply(ronde_job("runs", 6, UNTIL_ENOUGH))
 
     def check(command: Command) -> None:
         assert command.running(), str(command)
@@ -86,6 +86,7 @@ def test_the_api_server_is_started_anew_while_a_job_waits_starts_and_runs(laptop
     await_job(cluster, "runs", "Running", seconds=120)
     cluster.restart_api_server(away=2)
     check(controller)
+    enough(cluster, "runs")
     await_job(cluster, "runs", "Succeeded", seconds=120)
     assert waits.end(120) == 0, waits
     remove_job(cluster, "runs")
@@ -93,7 +94,7 @@ def test_the_api_server_is_started_anew_while_a_job_waits_starts_and_runs(laptop
 
 def test_a_login_that_ends_ends_the_command_and_not_the_job(laptop: Laptop, faults: Faults) -> None:
     def start() -> Command:
-        return laptop.start_run("outlives", 6, "sleep 60; echo trained", kubeconfig=faults.kubeconfig())
+        return laptop.start_run("outlives", 6, f"{UNTIL_ENOUGH}; echo trained", kubeconfig=faults.kubeconfig())
 
     command = start()
     command.await_said("✓ started")
@@ -105,6 +106,7 @@ def test_a_login_that_ends_ends_the_command_and_not_the_job(laptop: Laptop, faul
     assert "note: job outlives goes on; the same command shows it again" in command.said()
     faults.set()
     again = start()
+    again.await_said("going on with job outlives")
+    enough(laptop.cluster, "outlives")
     assert again.end(180) == 0, again
-    assert "going on with job outlives" in again.said()
     assert again.output().count("trained") == 6, again

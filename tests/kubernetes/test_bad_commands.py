@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 from deployed import TRAINING_IMAGE
-from jobs import ALL_FREE, SLOW_START, await_all_free, await_left, left
+from jobs import A_WHILE, ALL_FREE, SLOW_START, UNTIL_ENOUGH, await_all_free, await_left, enough, left
 from laptop import Command, Laptop
-from pods import await_phase, pod, pods, remove, shell_pod
+from pods import FOREVER, await_phase, pod, pods, remove, shell_pod
 from testbed import Faults, wait_for
 
 # How long pods may take to start in jobs that never do, and until somebody is sure to have noticed.
@@ -47,9 +47,9 @@ def test_a_command_whose_job_is_deleted_says_so_and_leaves_nothing(laptop: Lapto
     template = tmp_path / "template.json"
     template.write_text(json.dumps(SLOW_START if moment == "starts" else {"metadata": {}}))
     if moment == "waits":
-        cluster.apply(shell_pod("theirs", "sleep 1000", gpus=5, node="node-1"))
+        cluster.apply(shell_pod("theirs", FOREVER, gpus=5, node="node-1"))
         await_phase(cluster, "theirs", "Running")
-    command = laptop.start_run("deleted", 6, "exec sleep 1000", "--template", template)
+    command = laptop.start_run("deleted", 6, f"exec {FOREVER}", "--template", template)
     command.await_said(MOMENTS[moment])
     cluster.kubectl("delete", "configmap", "deleted")
     assert command.end() != 0, command
@@ -62,7 +62,7 @@ def test_a_command_whose_job_is_deleted_says_so_and_leaves_nothing(laptop: Lapto
 def orphan(laptop: Laptop, image: str, *flags: object) -> None:
     """Have a command killed when its pods have their places, and before they have all started."""
     about = ["--gpus", 6, "--image", image, "--name", "orphan", "--ttl", 0, "--start-deadline", START_DEADLINE]
-    command = laptop.start("run", *about, *flags, "--", "sleep", 1000)
+    command = laptop.start("run", *about, *flags, "--", *FOREVER.split())
     command.await_said("✓ scheduled")
     command.kill()
     assert laptop.cluster.free_gpus() == {**ALL_FREE, "node-1": 0, "node-3": 1}, "nobody else would know yet"
@@ -74,7 +74,7 @@ def test_what_never_starts_and_whose_command_was_killed_is_cleared_away_by_a_lat
     numbers = itertools.count()
 
     def are_free_after_another() -> bool:
-        another = laptop.start_run(f"later-{next(numbers)}", 1, "exec sleep 5")
+        another = laptop.start_run(f"later-{next(numbers)}", 1, A_WHILE)
         assert another.end() == 0, another
         return cluster.free_gpus() == ALL_FREE
 
@@ -104,7 +104,7 @@ def in_pod(laptop: Laptop, namespace: str, owner: dict[str, Any]) -> Command:
     """Start a command as in this pod, for a job of another namespace."""
     own = {"POD_NAME": owner["name"], "POD_UID": owner["uid"], "POD_NAMESPACE": owner["namespace"]}
     about = ["--gpus", 6, "--image", TRAINING_IMAGE, "--name", "abroad", "--ttl", 0, "--namespace", namespace]
-    return laptop.start("run", *about, "--", "sleep", 10, **own)
+    return laptop.start("run", *about, "--", "sh", "-c", UNTIL_ENOUGH, **own)
 
 
 def test_a_job_in_another_namespace_than_its_commands_pod_belongs_to_a_config_map_there(
@@ -118,6 +118,7 @@ def test_a_job_in_another_namespace_than_its_commands_pod_belongs_to_a_config_ma
     assert "configmaps/abroad" in left(cluster, namespace)
     owners = [one for about in pods(cluster, namespace).values() for one in about["metadata"]["ownerReferences"]]
     assert {(one["kind"], one["name"]) for one in owners} == {("ConfigMap", "abroad")}
+    enough(cluster, "abroad", namespace)
     # What belongs to nobody of its own namespace is deleted within moments.
     assert command.end() == 0, command
     assert "6 GPUs free again" in command.said()

@@ -6,13 +6,12 @@ node says that they have ended or is gone for good; its ranks notice by themselv
 
 from __future__ import annotations
 
-import time
 from pathlib import Path
 
 import pytest
-from jobs import await_job, await_left, remove_job, ronde_job
+from jobs import UNTIL_ENOUGH, await_job, await_left, enough, remove_job, ronde_job
 from laptop import Laptop
-from pods import pod
+from pods import FOREVER, pod
 from testbed import Cluster, wait_for
 
 # Longer than a node may be silent before it counts as lost, and than its ranks wait for a sign of life.
@@ -33,9 +32,14 @@ def ranks(number: int) -> list[int]:
     return found
 
 
+def forever(number: int) -> str:
+    """Return what a rank runs that is known by a number, and does not end by itself."""
+    return f"exec sleep {number}"  # sleep: is there until it is killed
+
+
 def lasting(number: int) -> str:
-    """Return what a rank runs: it ends by itself only in the second attempt."""
-    return f"case $POD_NAME in *-r1) exit 0;; esac; exec sleep {number}"
+    """Return what a rank runs that ends by itself only in the second attempt."""
+    return f"case $POD_NAME in *-r1) exit 0;; esac; {forever(number)}"
 
 
 def deletion(cluster: Cluster, name: str) -> int:
@@ -70,7 +74,7 @@ def test_a_job_starts_again_without_a_node_whose_kubelet_is_frozen(laptop: Lapto
 def test_ranks_on_a_node_that_is_cut_off_end_by_themselves(laptop: Laptop) -> None:
     cluster, number = laptop.cluster, 91358
     node = cluster.nodes["node-1"]
-    command = laptop.start_run("alone", 6, f"exec sleep {number}")
+    command = laptop.start_run("alone", 6, forever(number))
     command.await_said("✓ started")
     wait_for("all ranks", lambda: len(ranks(number)) == 6)
     node.set_link("down")
@@ -89,7 +93,7 @@ def test_ranks_on_a_node_that_is_cut_off_end_by_themselves(laptop: Laptop) -> No
 def test_a_stopped_kubelet_fails_the_job_with_the_reason(laptop: Laptop) -> None:
     cluster = laptop.cluster
     node = cluster.nodes["node-1"]
-    command = laptop.start_run("silent", 6, "exec sleep 1000")
+    command = laptop.start_run("silent", 6, f"exec {FOREVER}")
     command.await_said("✓ started")
     node.kill_kubelet()
     try:
@@ -103,13 +107,14 @@ def test_a_stopped_kubelet_fails_the_job_with_the_reason(laptop: Laptop) -> None
 
 
 def test_kubelets_that_are_started_anew_cost_no_job(laptop: Laptop) -> None:
-    command = laptop.start_run("upgraded", 6, "echo begun; sleep 45; echo done")
+    command = laptop.start_run("upgraded", 6, f"echo begun; {UNTIL_ENOUGH}; echo done")
     command.await_said("✓ started")
     for name in ("node-1", "node-3"):
         node = laptop.cluster.nodes[name]
         node.kill_kubelet()
         node.start_kubelet()
         node.await_ready()
+    enough(laptop.cluster, "upgraded")
     assert command.end(PATIENCE) == 0, command
     # The chief's output came through one of them. All of it is shown, and once.
     assert (command.output().count("begun"), command.output().count("done")) == (6, 6), command
@@ -148,11 +153,9 @@ def test_a_deleted_node_is_left_out_of_the_next_attempt(laptop: Laptop) -> None:
     laptop.start_controller()
     cluster.apply(ronde_job("homeless", "4..6", lasting(91359), retries=1))
     assert await_job(cluster, "homeless", "Running")["nodes"] == f"{node.name}: 6"
-    began = time.monotonic()
     cluster.remove_node(node.name)
     waits = await_job(cluster, "homeless", "Pending", seconds=PATIENCE)
     assert node.name in waits["message"] or "homeless-chief was deleted" in waits["message"]
-    assert time.monotonic() - began < 60, "it is noticed before the cluster has tidied up"
     ended = await_job(cluster, "homeless", "Succeeded", seconds=PATIENCE)
     assert node.name not in ended["nodes"]
     # Nobody is there to say that the pod has ended: the cluster waits a while before it takes it away.

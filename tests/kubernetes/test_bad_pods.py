@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from jobs import ENDS_IN_THE_SECOND_ATTEMPT, await_job, remove_job, ronde_job
 from laptop import Laptop
-from pods import pod
+from pods import FOREVER, pod
 
 
 @pytest.mark.parametrize(
@@ -19,7 +19,7 @@ from pods import pod
 def test_the_rank_that_fails_first_is_named_and_its_status_is_the_commands(
     laptop: Laptop, rank: int, ending: str, status: int, pod: str, how: str
 ) -> None:
-    command = laptop.start_run("fails", 6, f"[ $HOROVOD_RANK != {rank} ] || {ending}; exec sleep 1000")
+    command = laptop.start_run("fails", 6, f"[ $HOROVOD_RANK != {rank} ] || {ending}; exec {FOREVER}")
     assert command.end() == status, command
     assert f"rank {rank} on {pod} failed first: {how}" in command.output()
     said = f"error: fails-chief on node-3 ended with status {status}: rank {rank} on {pod} failed first: {how}"
@@ -28,7 +28,7 @@ def test_the_rank_that_fails_first_is_named_and_its_status_is_the_commands(
 
 
 def test_a_rank_that_runs_out_of_memory_is_named_with_the_reason(laptop: Laptop) -> None:
-    script = "[ $HOROVOD_RANK = 0 ] && exec sleep 1000; exec python -c 'x = bytearray(10**9); print(len(x))'"
+    script = f"[ $HOROVOD_RANK = 0 ] && exec {FOREVER}; exec python -c 'x = bytearray(10**9); print(len(x))'"
     command = laptop.start_run("hungry", 2, script, "--policy", "spread", "--memory-per-gpu", "200Mi")
     assert command.end() != 0
     how = "rank 1 on hungry-worker-0 failed first: killed by signal 9 (out of memory on hungry-worker-0)"
@@ -39,7 +39,7 @@ def test_a_rank_that_runs_out_of_memory_is_named_with_the_reason(laptop: Laptop)
 
 
 def test_an_evicted_worker_ends_the_job_with_the_reason(laptop: Laptop) -> None:
-    command = laptop.start_run("evicted", 6, "exec sleep 1000")
+    command = laptop.start_run("evicted", 6, f"exec {FOREVER}")
     command.await_said("✓ started")
     evict(laptop, "evicted-worker-0")
     assert command.end() == 1, command
@@ -65,7 +65,7 @@ def test_a_job_with_retries_starts_again_after_an_eviction(laptop: Laptop, who: 
 
 @pytest.mark.parametrize("who", ["chief", "worker-0"])
 def test_a_deleted_pod_ends_the_job_with_the_reason(laptop: Laptop, who: str) -> None:
-    command = laptop.start_run("robbed", 6, "exec sleep 1000")
+    command = laptop.start_run("robbed", 6, f"exec {FOREVER}")
     command.await_said("✓ started")
     laptop.cluster.kubectl("delete", "pod", f"robbed-{who}", "--wait=false")
     # Who is told to end while it has time to says so itself; whoever is gone at once was deleted.

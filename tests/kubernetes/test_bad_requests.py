@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from jobs import await_all_free, await_job, await_left, remove_job, ronde_job
 from laptop import Laptop
-from pods import await_phase, remove, shell_pod
+from pods import FOREVER, await_phase, remove, shell_pod
 from testbed import Cluster
 
 GPU_QUOTA = "requests.nvidia.com/gpu"
@@ -40,7 +40,7 @@ def test_numbers_that_make_no_sense_are_explained(laptop: Laptop, gpus: str, sta
 
 def test_a_job_waits_until_gpus_that_others_have_are_free(laptop: Laptop) -> None:
     cluster = laptop.cluster
-    cluster.apply(shell_pod("theirs", "sleep 1000", gpus=5, node="node-1"))
+    cluster.apply(shell_pod("theirs", FOREVER, gpus=5, node="node-1"))
     await_phase(cluster, "theirs", "Running")
     command = laptop.start_run("patient", 6, "true")
     command.await_said("waiting for 1 more GPU")

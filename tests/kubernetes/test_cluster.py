@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 from jobs import ALL_FREE
-from pods import await_phase, log, output, pod, remove, shell_pod
+from pods import FOREVER, await_phase, log, output, pod, remove, shell_pod, until
 from testbed import Cluster, ClusterError, wait_for
 
 
@@ -27,7 +27,7 @@ def test_nodes_are_ready_with_their_gpus(cluster: Cluster) -> None:
 
 def test_a_pod_gets_gpus_which_are_counted_until_it_is_gone(cluster: Cluster) -> None:
     assert cluster.free_gpus() == ALL_FREE
-    cluster.apply(shell_pod("trains", "echo got $NVIDIA_VISIBLE_DEVICES; sleep 1000", gpus=2, node="node-2"))
+    cluster.apply(shell_pod("trains", f"echo got $NVIDIA_VISIBLE_DEVICES; {FOREVER}", gpus=2, node="node-2"))
     assert await_phase(cluster, "trains", "Running")["spec"]["nodeName"] == "node-2"
     assert cluster.free_gpus() == {**ALL_FREE, "node-2": 1}
     # The container runs before its first line is there to be read.
@@ -40,7 +40,7 @@ def test_a_pod_gets_gpus_which_are_counted_until_it_is_gone(cluster: Cluster) ->
 
 
 def test_a_pod_waits_for_gpus_that_others_have(cluster: Cluster) -> None:
-    cluster.apply(shell_pod("first", "sleep 1000", gpus=4))
+    cluster.apply(shell_pod("first", FOREVER, gpus=4))
     await_phase(cluster, "first", "Running")
     cluster.apply(shell_pod("second", "true", gpus=4))
 
@@ -79,7 +79,7 @@ def test_pods_of_different_nodes_find_each_other_by_name_before_they_are_ready(c
         "/apis/discovery.k8s.io/v1/namespaces/default/endpointslices?labelSelector=kubernetes.io/service-name=meeting"
     )
     wait_for("the chief's address", lambda: any(one.get("endpoints") for one in cluster.get(slices)["items"]))
-    ask = "until wget -q -O - http://chief.meeting.default.svc.cluster.local.:8080/; do sleep 0.2; done"
+    ask = until("wget -q -O - http://chief.meeting.default.svc.cluster.local.:8080/")
     assert output(cluster, shell_pod("worker", ask, node="node-2")) == "hello from chief\n"
     ready = {one["type"]: one["status"] for one in pod(cluster, "chief")["status"]["conditions"]}["Ready"]
     assert ready == "False", "it was to be found although it is not ready"
@@ -93,7 +93,7 @@ def test_a_pod_reaches_the_api_server_as_its_service_account(cluster: Cluster) -
     place = "/var/run/secrets/kubernetes.io/serviceaccount"
     header = f'--header "Authorization: Bearer $(cat {place}/token)"'
     url = "https://kubernetes.default.svc/api/v1/namespaces/default/pods/asks"
-    script = f"ls {place}; until wget -q --no-check-certificate -O - {header} {url}; do sleep 0.2; done"
+    script = f"ls {place}; {until(f'wget -q --no-check-certificate -O - {header} {url}')}"
     printed = output(cluster, shell_pod("asks", script))
     assert printed.split()[:3] == ["ca.crt", "namespace", "token"]
     assert '"name": "asks"' in printed
@@ -108,7 +108,7 @@ def test_a_pod_that_takes_too_much_memory_is_killed_and_says_why(cluster: Cluste
 
 
 def test_commands_run_in_containers(cluster: Cluster) -> None:
-    cluster.apply(shell_pod("stays", "sleep 1000"))
+    cluster.apply(shell_pod("stays", FOREVER))
     await_phase(cluster, "stays", "Running")
     assert cluster.kubectl("exec", "stays", "--", "echo", "inside") == "inside\n"
     remove(cluster, "stays")
@@ -121,7 +121,7 @@ def test_an_image_that_nobody_has_is_refused_at_once(cluster: Cluster) -> None:
         states = pod(cluster, "strange")["status"].get("containerStatuses", [])
         return next((one["state"]["waiting"]["reason"] for one in states if "waiting" in one["state"]), None)
 
-    wait_for("the refusal", lambda: waiting() in ("ErrImagePull", "ImagePullBackOff"), 30)
+    wait_for("the refusal", lambda: waiting() in ("ErrImagePull", "ImagePullBackOff"))
     remove(cluster, "strange")
 
 
@@ -137,7 +137,7 @@ def test_a_service_accounts_rights_can_be_had_outside_of_its_pods(cluster: Clust
 
 
 def test_the_api_server_restarts_and_knows_everything(cluster: Cluster) -> None:
-    cluster.apply(shell_pod("outlives", "sleep 1000", gpus=1))
+    cluster.apply(shell_pod("outlives", FOREVER, gpus=1))
     uid = await_phase(cluster, "outlives", "Running")["metadata"]["uid"]
     cluster.restart_api_server()
     assert pod(cluster, "outlives")["metadata"]["uid"] == uid

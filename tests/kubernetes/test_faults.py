@@ -8,7 +8,7 @@ import time
 from collections.abc import Iterator
 
 import pytest
-from pods import output, shell_pod
+from pods import output, shell_pod, until
 from testbed import Cluster, Fault, Faults, wait_for
 from testbed.access import Api
 
@@ -98,7 +98,7 @@ def test_watches_pass_event_by_event(cluster: Cluster, faults: Faults) -> None:
 def test_pods_have_the_bad_days_too(cluster: Cluster, faults: Faults) -> None:
     faults.serve_pods()
     url = "https://kubernetes.default.svc/readyz"
-    script = f"until wget -q --no-check-certificate -O - {url}; do sleep 0.2; done"
+    script = until(f"wget -q --no-check-certificate -O - {url}")
     faults.set(Fault(path="/readyz", times=1, status=503))
 
     def through() -> bool:

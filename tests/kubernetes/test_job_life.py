@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from deployed import TRAINING_IMAGE
 from laptop import prepare_for_controllers, ronde_kube
-from pods import await_nothing_left, await_only_pods, log, pod, shell_pod
+from pods import FOREVER, await_nothing_left, await_only_pods, log, pod, shell_pod
 from testbed import SHELL_IMAGE, Cluster, wait_for
 
 pytestmark = pytest.mark.usefixtures("everything_is_given_back")
@@ -46,7 +46,7 @@ def test_a_container_that_does_not_end_keeps_no_gpu_and_takes_no_logs_along(clus
         "    args: ['something else']\n"
         "  - name: logger\n"
         f"    image: {SHELL_IMAGE}\n"
-        "    command: [sleep, '3600']\n"
+        "    command: [sleep, '3600']\n"  # sleep: is there until it is killed
     )
     ended = run(cluster, "beside", "echo trained", "--template", template)
     assert ended.returncode == 0, ended.stderr
@@ -101,7 +101,7 @@ def test_the_controller_in_a_namespace_of_others_leaves_it_as_it_was(cluster: Cl
 
 
 def test_output_stays_after_a_deadline(cluster: Cluster) -> None:
-    ended = run(cluster, "slow", "echo begun; exec sleep 600", "--deadline", 4)
+    ended = run(cluster, "slow", f"echo begun; exec {FOREVER}", "--deadline", 4)
     assert ended.returncode == 1
     assert "took longer than its deadline of 4 s" in ended.stderr
     assert "kubectl logs slow-chief (kept 1 h)" in ended.stderr
@@ -111,7 +111,7 @@ def test_output_stays_after_a_deadline(cluster: Cluster) -> None:
 
 
 def test_names_of_others_are_told_left_alone_and_gone_around(cluster: Cluster) -> None:
-    cluster.apply(shell_pod("taken-chief", "sleep 3600"))
+    cluster.apply(shell_pod("taken-chief", FOREVER))
     ended = run(cluster, "taken", "echo trained")
     assert ended.returncode == 0, ended.stderr
     assert "kubectl delete pod taken-chief -n default" in ended.stderr

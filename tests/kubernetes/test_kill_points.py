@@ -18,8 +18,6 @@ from laptop import Command, Laptop, through
 from testbed import Cluster, ClusterError, Fault, Faults, wait_for
 from testbed.faults import Request
 
-pytestmark = pytest.mark.slow
-
 WRITES = ("POST", "PUT", "PATCH", "DELETE")
 # Whatever a job is made of; the lease is the controller's own affair.
 OBJECTS = re.compile("/(pods|services|secrets|configmaps|events|rondejobs)")

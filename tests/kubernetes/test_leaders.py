@@ -29,7 +29,7 @@ class Manager:
     def leads(self) -> bool:
         """Return whether it acts, by its own account."""
         try:
-            with urllib.request.urlopen(f"http://127.0.0.1:{self.port}/metrics", timeout=2) as answer:
+            with urllib.request.urlopen(f"http://127.0.0.1:{self.port}/metrics", timeout=60) as answer:
                 return "\nronde_leader 1\n" in answer.read().decode()
         except OSError:
             return False
@@ -37,7 +37,7 @@ class Manager:
     def end(self, number: signal.Signals) -> tuple[int, str]:
         """Send it a signal, and return its exit status and last words."""
         self.process.send_signal(number)
-        words = self.process.communicate(timeout=10)[1]
+        words = self.process.communicate(timeout=60)[1]
         return self.process.returncode, words
 
 
@@ -71,13 +71,15 @@ def two_managers(cluster: Cluster) -> Iterator[tuple[Manager, Manager]]:
 def test_one_that_ends_in_order_is_followed_at_once(cluster: Cluster) -> None:
     with two_managers(cluster) as (first, second):
         assert first.end(signal.SIGTERM) == (0, "")
-        wait_for("the second to lead", second.leads, seconds=10)
+        lease = cluster.get("/apis/coordination.k8s.io/v1/namespaces/default/leases/ronde-manager")
+        assert lease["spec"].get("holderIdentity") != "first", "the second would have to wait until it runs out"
+        wait_for("the second to lead", second.leads)
 
 
 def test_one_that_sleeps_is_followed_and_does_nothing_more_when_it_wakes_up(cluster: Cluster) -> None:
     with two_managers(cluster) as (first, second):
         first.process.send_signal(signal.SIGSTOP)
-        wait_for("the second to lead", second.leads, seconds=30)
+        wait_for("the second to lead", second.leads)
         status, words = first.end(signal.SIGCONT)
         assert status == 1
         assert "second has taken over" in words or "the lease could not be renewed" in words

@@ -10,7 +10,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from pods import await_phase, shell_pod
+from pods import FOREVER, await_phase, shell_pod
 from testbed import Cluster, ClusterError, wait_for
 from testbed.leftovers import cgroups_of, folders_of, processes_of, sweep
 
@@ -19,10 +19,10 @@ SETTINGS = ["vm/overcommit_memory", "kernel/panic", "kernel/panic_on_oops", "net
 
 # A cluster with a pod and a kubelet that stands still, held by a process that says its name and waits to be killed.
 RUNNER = """
-from pods import await_phase, shell_pod
+from pods import FOREVER, await_phase, shell_pod
 from testbed import Cluster
 with Cluster([1]) as cluster:
-    cluster.apply(shell_pod("runs", "sleep 1000", gpus=1))
+    cluster.apply(shell_pod("runs", FOREVER, gpus=1))
     await_phase(cluster, "runs", "Running")
     cluster.nodes["node-1"].freeze_kubelet()
     print(cluster.name, flush=True)
@@ -53,12 +53,12 @@ def assert_nothing_is_left(name: str) -> None:
 def test_nothing_is_left_after_the_end() -> None:
     before = machine()
     with Cluster([1]) as cluster:
-        cluster.apply(shell_pod("runs", "sleep 1000", gpus=1))
+        cluster.apply(shell_pod("runs", FOREVER, gpus=1))
         await_phase(cluster, "runs", "Running")
         cluster.nodes["node-1"].freeze_kubelet()
         words = " ".join(processes_of(cluster.name).values())
         # The way they are looked for finds them.
-        assert all(part in words for part in ("etcd", "kubelet", "containerd-shim", "/pause", "sleep 1000"))
+        assert all(part in words for part in ("etcd", "kubelet", "containerd-shim", "/pause", FOREVER))
         assert cgroups_of(cluster.name)
         assert machine() == before, "a running cluster shows on the machine"
     assert machine() == before
@@ -87,9 +87,9 @@ def test_a_killed_run_takes_its_processes_along_and_the_next_removes_the_rest() 
         assert runner.stdout is not None
         name = runner.stdout.readline().strip()
         assert name, "the cluster did not come up"
-        assert any("sleep 1000" in process for process in processes_of(name).values())
+        assert any(FOREVER in process for process in processes_of(name).values())
         runner.send_signal(signal.SIGKILL)
-    wait_for("all processes to end", lambda: not processes_of(name), 30)
+    wait_for("all processes to end", lambda: not processes_of(name))
     assert folders_of(name)
     sweep()
     assert_nothing_is_left(name)

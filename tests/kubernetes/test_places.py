@@ -10,7 +10,7 @@ from contextlib import contextmanager
 import pytest
 from jobs import ALL_FREE, await_all_free, await_left
 from laptop import Laptop, ronde_kube
-from pods import await_phase, remove, shell_pod
+from pods import FOREVER, await_phase, remove, shell_pod
 from testbed import Cluster, NodeSpec
 
 RACK = "example.com/rack"
@@ -63,7 +63,7 @@ def test_a_job_that_must_stay_in_a_rack_takes_a_looser_fit_there_and_waits_for_i
     inside = ["--topology", RACK, "--topology-required"]
     with labelled(cluster, RACK, {"node-1": "a", "node-2": "a", "node-3": "b"}):
         assert planned(cluster, 6) == {"node-1": 5, "node-3": 1}, "the tightest fit has two racks"
-        cluster.apply(shell_pod("theirs", "sleep 1000", gpus=3, node="node-2"))
+        cluster.apply(shell_pod("theirs", FOREVER, gpus=3, node="node-2"))
         await_phase(cluster, "theirs", "Running")
         command = laptop.start_run("together", 6, "true", *inside)
         command.await_said("waiting for 1 more GPU: node-2 is full")

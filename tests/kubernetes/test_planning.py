@@ -9,7 +9,7 @@ from typing import Any
 
 from jobs import await_left
 from laptop import Laptop, ronde_kube
-from pods import await_phase, pods, remove, shell_pod
+from pods import FOREVER, await_phase, pods, remove, shell_pod
 from testbed import Cluster
 
 MIB = 1 << 20
@@ -29,7 +29,7 @@ def memory(cluster: Cluster, node: str) -> int:
 def take(cluster: Cluster, name: str, node: str, **amounts: object) -> None:
     """Have somebody else's pod ask for something that is not GPUs."""
     requests = {resource: str(amount) for resource, amount in amounts.items()}
-    cluster.apply(shell_pod(name, "sleep 1000", node=node, container={"resources": {"requests": requests}}))
+    cluster.apply(shell_pod(name, FOREVER, node=node, container={"resources": {"requests": requests}}))
     await_phase(cluster, name, "Running")
 
 
@@ -57,7 +57,7 @@ def test_a_node_with_enough_gpus_and_too_little_cpu_or_memory_is_not_chosen_and_
     shown = " ".join(plan.stdout.split())
     assert all(reason in shown for reason in reasons.values()), plan.stdout
 
-    command = laptop.start_run("equipped", 4, "exec sleep 1000", *each)
+    command = laptop.start_run("equipped", 4, f"exec {FOREVER}", *each)
     said = ", ".join(f"{node} {reason}" for node, reason in reasons.items())
     command.await_said(f"waiting for 2 more GPUs: {said}")
     remove(cluster, "remembers")
@@ -74,7 +74,7 @@ def test_a_node_with_enough_gpus_and_too_little_cpu_or_memory_is_not_chosen_and_
 
 def test_a_cluster_that_was_saved_gives_the_same_plan_without_it(laptop: Laptop, tmp_path: Path) -> None:
     cluster = laptop.cluster
-    cluster.apply(shell_pod("theirs", "sleep 1000", gpus=3, node="node-2"))
+    cluster.apply(shell_pod("theirs", FOREVER, gpus=3, node="node-2"))
     await_phase(cluster, "theirs", "Running")
     seen = {}
     # As many as there are to be had, and one more: whoever has the rest is told, and for how long.

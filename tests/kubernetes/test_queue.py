@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from jobs import await_job, await_left, ronde_job
 from laptop import MANAGER_ACCOUNT, Laptop
-from pods import await_phase, pods, remove, shell_pod
+from pods import FOREVER, await_phase, pods, remove, shell_pod
 from testbed import Cluster
 
 
@@ -18,7 +18,7 @@ def start_strict_controller(laptop: Laptop) -> None:
 def make_choosy_job(cluster: Cluster) -> None:
     """Have a job wait for three GPUs of one node while two nodes have two each that are free."""
     for name, gpus, node in (("theirs", 5, "node-1"), ("passing", 1, "node-2")):
-        cluster.apply(shell_pod(name, "sleep 1000", gpus=gpus, node=node))
+        cluster.apply(shell_pod(name, FOREVER, gpus=gpus, node=node))
         await_phase(cluster, name, "Running")
     cluster.apply(ronde_job("choosy", 3, "true", waitForBetterSeconds=600))
     await_job(cluster, "choosy", "Pending", "WaitsForBetter")

@@ -15,7 +15,7 @@ import pytest
 from deployed import MPI_IMAGE, mpi_images
 from jobs import assert_trained, await_all_free
 from laptop import RONDE, known, ronde_kube
-from pods import await_only_pods, pods
+from pods import FOREVER, await_only_pods, pods
 from testbed import Cluster, wait_for
 
 NAMESPACE = "restricted"
@@ -91,7 +91,7 @@ def test_a_user_without_a_name_is_told_what_ssh_needs(cluster: Cluster) -> None:
 
 
 def test_workers_end_unaided_when_the_chief_is_gone(cluster: Cluster) -> None:
-    words = words_of_run("left", "--", "sh", "-c", "ssh left-worker-0 'echo there; sleep 1000'")
+    words = words_of_run("left", "--", "sh", "-c", f"ssh left-worker-0 'echo there; {FOREVER}'")
     environment = {**os.environ, **known(cluster.kubeconfig(namespace=NAMESPACE))}
     command = [RONDE, "kube", "run", *words]
     with subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, text=True) as managing:

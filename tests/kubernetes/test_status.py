@@ -4,13 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from jobs import API, await_job, remove_job, ronde_job, status
+from jobs import API, UNTIL_ENOUGH, await_job, enough, remove_job, ronde_job, status
 from laptop import Laptop
-from pods import await_phase, pods, remove, shell_pod
+from pods import FOREVER, await_phase, remove, shell_pod
 from testbed import Cluster, wait_for
-
-# Every rank goes on until its pod has this file.
-UNTIL_ENOUGH = "until [ -e /tmp/enough ]; do sleep 0.2; done"
 
 
 def conditions(told: dict[str, Any]) -> dict[str, dict[str, Any]]:
@@ -44,7 +41,7 @@ def await_event(cluster: Cluster, name: str, reason: str) -> list[dict[str, Any]
 def test_conditions_say_what_has_come_about_and_since_when_and_events_how_it_came_to_that(laptop: Laptop) -> None:
     cluster = laptop.cluster
     laptop.start_controller()
-    cluster.apply(shell_pod("theirs", "sleep 1000", gpus=5, node="node-1"))
+    cluster.apply(shell_pod("theirs", FOREVER, gpus=5, node="node-1"))
     await_phase(cluster, "theirs", "Running")
     cluster.apply(ronde_job("told", 6, UNTIL_ENOUGH))
     waits = await_job(cluster, "told", "Pending", "NotEnoughGpus")
@@ -54,10 +51,9 @@ def test_conditions_say_what_has_come_about_and_since_when_and_events_how_it_cam
     assert holding(runs) == ["Claimed", "Scheduled", "Running"]
     # They hold of what is asked for now, also of a job that was changed: others do not count.
     cluster.kubectl("patch", "rondejob", "told", "--type=merge", "--patch", '{"spec": {"priority": 3}}')
-    cluster.kubectl("wait", "--for=condition=Running", "rondejob/told", "--timeout=20s")
+    cluster.kubectl("wait", "--for=condition=Running", "rondejob/told", "--timeout=60s")
     runs = status(cluster, "told")
-    for name in pods(cluster):
-        cluster.kubectl("exec", name, "--container=train", "--", "touch", "/tmp/enough")
+    enough(cluster, "told")
     # What conditions are for.
     cluster.kubectl("wait", "--for=condition=Succeeded", "rondejob/told", "--timeout=60s")
     ended = status(cluster, "told")

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import pytest
 from jobs import await_left
 from laptop import Laptop
 from witness import Witness
-
-pytestmark = pytest.mark.slow
 
 # Of 5, 3 and 2 free GPUs: alone on a node or on several, side by side or in each other's way.
 SIZES = [1, 2, 3, 4, 5, 6, 7, 8, 10, 2, 3, 4, 5, 6, 1, 2, 3, 4, 9, 5]

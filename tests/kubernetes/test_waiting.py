@@ -7,7 +7,7 @@ from typing import Any
 
 from jobs import ENDS_IN_THE_SECOND_ATTEMPT, await_all_free, await_job, await_left, remove_job, ronde_job, status
 from laptop import Laptop
-from pods import await_phase, pods, remove, shell_pod
+from pods import FOREVER, await_phase, pods, remove, shell_pod
 from testbed import Cluster, wait_for
 
 # What a queue system puts on pods, and takes off those that it admits.
@@ -22,7 +22,7 @@ def change(cluster: Cluster, name: str, **spec: Any) -> None:
 
 def take(cluster: Cluster, name: str, gpus: int, node: str) -> None:
     """Have somebody else's pod hold GPUs."""
-    cluster.apply(shell_pod(name, "sleep 1000", gpus=gpus, node=node))
+    cluster.apply(shell_pod(name, FOREVER, gpus=gpus, node=node))
     await_phase(cluster, name, "Running")
 
 
@@ -49,7 +49,7 @@ def test_a_later_job_of_higher_priority_is_before_an_earlier_one(laptop: Laptop)
     take(cluster, "theirs", 5, "node-1")
     cluster.apply(ronde_job("early", 6, "true"))
     await_job(cluster, "early", "Pending", "NotEnoughGpus")
-    cluster.apply(ronde_job("urgent", 6, "exec sleep 1000", priority=10))
+    cluster.apply(ronde_job("urgent", 6, f"exec {FOREVER}", priority=10))
     await_job(cluster, "urgent", "Pending", "NotEnoughGpus")
     remove(cluster, "theirs")
     await_job(cluster, "urgent", "Running")
@@ -68,7 +68,7 @@ def test_a_job_waits_for_fewer_nodes_until_they_are_free_or_its_time_is_over(lap
     laptop.start_controller()
     take(cluster, "theirs", 5, "node-1")
     take(cluster, "passing", 1, "node-2")
-    cluster.apply(ronde_job("patient", 3, "exec sleep 1000", waitForBetterSeconds=600))
+    cluster.apply(ronde_job("patient", 3, f"exec {FOREVER}", waitForBetterSeconds=600))
     waits = await_job(cluster, "patient", "Pending", "WaitsForBetter")
     assert waits["message"] == "2 nodes are possible now, and 1 would do: waits for fewer"
     assert cluster.free_gpus() == {"node-1": 0, "node-2": 2, "node-3": 2}, "who waits has nothing"

@@ -5,8 +5,8 @@
 
 Who is killed: the launcher, its driver, either end of an ssh connection, the agent or guardian of a host, or a
 rank. When: while the job starts, while it runs, or while it ends. The ranks ignore every request to
-end and hide their children (`programs/stubborn.sh`). After each kill all hosts must be as they were before the job
-within five seconds: no process, no file. Each kill is one line, and the last line adds up. Needs root.
+end and hide their children (`programs/stubborn.sh`). After each kill all hosts must soon be as they were before the
+job: no process, no file. Each kill is one line, and the last line adds up. Needs root.
 """
 
 from __future__ import annotations
@@ -26,14 +26,15 @@ from typing import NamedTuple
 # The folder of this file is there already when it is run by name.
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "hosts"))
 
-from launcher import GONE_SECONDS, PROGRAMS, Job, roles, start
+from launcher import LATE_HEARTBEAT, PROGRAMS, Job, roles, start
 from quiet import Quiet
 from sshd import SshHosts
+from waiting import PATIENCE
 from wheel import forget_what_was_sent, without_wheel
 
 HOSTS = 3
 RANKS = 4
-WORDS = ("-np", RANKS, "-H", "h1:1,h2:2,h3:1", "--grace", 1, PROGRAMS / "stubborn.sh")
+WORDS = ("-np", RANKS, "-H", "h1:1,h2:2,h3:1", "--grace", 1, *LATE_HEARTBEAT, PROGRAMS / "stubborn.sh")
 # The host that has nothing of ours, so that everything must be sent there.
 LACKING = 3
 PHASES = ("start", "run", "end")
@@ -88,15 +89,14 @@ def _one(hosts: SshHosts, quiet: Quiet, choose: random.Random, phase: str) -> Ki
         if phase == "end":
             os.kill(job.wait_for("launcher").pid, signal.SIGTERM)
         moment = choose.uniform(0, SECONDS[phase])
-        # The moment is the point here, not an event.
-        time.sleep(moment)
+        time.sleep(moment)  # sleep: the kill is meant to come at any moment
         role, victim = _kill(hosts, choose)
         if victim is None:
             _end(job)
         begin, left = time.monotonic(), ""
         try:
-            quiet.await_again(GONE_SECONDS)
-            job.end(GONE_SECONDS)
+            quiet.await_again()
+            job.end(PATIENCE)
         except AssertionError as error:
             left = f"{error}\n{job.text('output')}{job.text('errors')}"
         return Kill(phase, moment, role, victim, time.monotonic() - begin, left)

@@ -15,13 +15,14 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import IO, Any, NamedTuple
 
 from hosts import Hosts
 from processes import Process, processes_of
 from sshd import HOME, PORT
+from waiting import PATIENCE, eventually
 
 HERE = Path(__file__).resolve().parent
 PROGRAMS = HERE / "programs"
@@ -32,11 +33,8 @@ ENVIRONMENT = {
     "LANG": "C.UTF-8",
     "PYTHONUNBUFFERED": "1",
 }
-# Longer than anything here may take, on a machine that has other things to do.
-PATIENCE = 60.0
-# What everything of a job has to be gone within, whatever ends it: ranks that do not listen have four seconds, and a
-# machine that has other things to do takes its time as well.
-GONE_SECONDS = 15.0
+# A heartbeat timeout that nobody waits for: what is over within PATIENCE was noticed by an event.
+LATE_HEARTBEAT = ("--heartbeat-timeout", 10 * PATIENCE)
 
 
 class Finished(NamedTuple):
@@ -149,7 +147,7 @@ class Job:
             raise AssertionError(f"the launcher still runs after {seconds:.0f} s: {self._last_words()}") from None
         took = time.monotonic() - self._begin
         for reader in self._readers:
-            reader.join(GONE_SECONDS)
+            reader.join(PATIENCE)
             assert not reader.is_alive(), "somebody still holds the launcher's output"
         return Finished(status, self.text("output"), self.text("errors"), took)
 
@@ -159,7 +157,7 @@ class Job:
 
     def wait_for(self, role: str, seconds: float = PATIENCE) -> Process:
         """Wait until somebody plays this role, and return who."""
-        return eventually(lambda: next(iter(self.processes(role)), None), seconds, f"no {role}")
+        return eventually(lambda: next(iter(self.processes(role)), None), f"a {role}", seconds)
 
 
 def start(hosts: Hosts, *words: object, port: int = PORT, **options: Any) -> Job:
@@ -189,17 +187,6 @@ def run(hosts: Hosts, *words: object, seconds: float = PATIENCE, **options: Any)
     """Run `ronde run` on host 1 to its end."""
     with start(hosts, *words, **options) as job:
         return job.end(seconds)
-
-
-def eventually(look: Callable[[], Any], seconds: float, complaint: str) -> Any:
-    """Look again and again until there is something to return; fail after so many seconds."""
-    deadline = time.monotonic() + seconds
-    while True:
-        found = look()
-        if found:
-            return found
-        assert time.monotonic() < deadline, f"{complaint} within {seconds:.0f} s"
-        time.sleep(0.01)
 
 
 def roles(hosts: Hosts) -> list[tuple[str, Process]]:

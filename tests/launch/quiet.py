@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import os
 import re
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
 from hosts import Hosts
-from launcher import GONE_SECONDS
 from processes import processes_of
 from sshd import HOME
+from waiting import eventually
 
 # What is kept from one job to the next on purpose: whole programs and packages, named by their hash.
 KEPT = re.compile(rf"{HOME}/\.cache(/ronde(/(agents|packages)(/[0-9a-f]{{64}}(/.*)?)?)?)?")
@@ -42,16 +41,9 @@ class Quiet:
             for file in sorted(set(_files(self._hosts, host)) - before):
                 yield f"file on h{host}: {file}"
 
-    def await_again(self, seconds: float = GONE_SECONDS) -> float:
-        """Wait until nothing of a job is left and return how long that took; fail after so many seconds."""
-        begin = time.monotonic()
-        while True:
-            left = self.leftovers()
-            took = time.monotonic() - begin
-            if not left:
-                return took
-            assert took < seconds, f"still there after {took:.1f} s:\n" + "\n".join(left)
-            time.sleep(0.02)
+    def await_again(self) -> None:
+        """Wait until nothing of a job is left."""
+        eventually(lambda: not self.leftovers(), lambda: "\n".join(["these to go:", *self.leftovers()]))
 
 
 def _files(hosts: Hosts, host: int) -> Iterator[str]:

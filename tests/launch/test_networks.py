@@ -109,4 +109,4 @@ def test_a_host_where_nothing_gets_through_for_a_while_is_named(hosts: SshHosts)
         "error: h3 was not ready within <time>: ssh is connecting\n"
         "hint: give it more time (--start-timeout), or look: ronde doctor -H h3\n"
     )
-    assert done.seconds < 8, done
+    assert "within 5 s" in done.errors, "the time is the one that was given"

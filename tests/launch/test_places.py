@@ -61,7 +61,6 @@ def test_a_rank_on_each_of_many_hosts(hosts: SshHosts, probe: Path, count: int) 
     check_links(done, names)
 
 
-@pytest.mark.slow
 def test_sixty_four_hosts_are_as_easy_as_two() -> None:
     with SshHosts(64) as many:
         quiet = Quiet(many)

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import os
+import signal
 from collections.abc import Iterator
 
 import pytest
 
 import troubles
-from launcher import eventually, run, start
+from launcher import run, start
 from sshd import HOME, PORT, SshHosts
+from waiting import eventually
 
 pytestmark = pytest.mark.usefixtures("quiet")
 
@@ -121,7 +124,6 @@ def test_a_name_that_does_not_resolve(hosts: SshHosts) -> None:
 def test_a_host_that_drops_packets(hosts: SshHosts) -> None:
     with troubles.dropping_packets(hosts, 2, sender=1):
         done = run(hosts, "-np", 2, "-H", "h1,h2", "--ssh-args=-o ConnectTimeout=2", "true")
-    assert done.seconds < 60, "it has another idea of how long to wait"
     assert done.complaint() == (
         "error: h2 (10.77.0.2, port 12345) did not answer within <time>\n"
         "hint: is it up, and does a firewall let the port through? Try\n"
@@ -133,10 +135,11 @@ def test_a_host_that_drops_packets(hosts: SshHosts) -> None:
 def test_waiting_is_not_silent(hosts: SshHosts) -> None:
     with (
         troubles.dropping_packets(hosts, 2, sender=1),
-        start(hosts, "-np", 2, "-H", "h1,h2", "--ssh-args=-o ConnectTimeout=5", "true") as job,
+        start(hosts, "-np", 2, "-H", "h1,h2", "--ssh-args=-o ConnectTimeout=60", "true") as job,
     ):
-        eventually(lambda: "h2" in job.text("errors"), 5, "nothing was said about h2")
+        eventually(lambda: "h2" in job.text("errors"), "a word about h2")
         assert job.process.poll() is None, "it was said while it waited"
+        os.kill(job.wait_for("launcher").pid, signal.SIGINT)
         job.end()
 
 

@@ -7,7 +7,7 @@ import importlib
 import pytest
 
 import horovod.mxnet as hvd
-from promises import BASICS, examples_run, import_advises, runs, signature
+from promises import BASICS, COMMON_MODULES, examples_run, import_advises, import_binds, runs, signature
 
 REDUCTION = (
     "average=None, name=None, priority=0, prescale_factor=1.0, postscale_factor=1.0, process_set=GLOBAL, op=None"
@@ -70,6 +70,20 @@ def test_constants() -> None:
 def test_modules_that_other_packages_import(module: str, names: str) -> None:
     found = importlib.import_module(module)
     assert [name for name in names.split() if not hasattr(found, name)] == []
+
+
+# What importing it binds in Horovod 0.28.1.
+MODULES = [
+    *COMMON_MODULES,
+    "horovod.mxnet",
+    "horovod.mxnet.compression",
+    "horovod.mxnet.functions",
+    "horovod.mxnet.mpi_ops",
+]
+
+
+def test_importing_the_package_binds_its_modules() -> None:
+    import_binds("horovod.mxnet", MODULES)
 
 
 def test_user_written_compressors() -> None:

@@ -117,10 +117,10 @@ def gone(process: int) -> bool:
     return state == "Z"
 
 
-def await_that(what: str, is_so: object, seconds: float = 30.0) -> None:
+def await_that(what: str, is_so: object, seconds: float = 60.0) -> None:
     """Wait until something is so; it has no event that another process could wait for."""
     assert callable(is_so)
     deadline = time.monotonic() + seconds
     while not is_so():
         assert time.monotonic() < deadline, f"{what} did not come about"
-        time.sleep(0.02)
+        time.sleep(0.02)  # sleep: between two looks

@@ -65,7 +65,8 @@ def replay(name: str) -> int:
         event = json.loads(line)
         if event["type"] == "fake":
             # Something that leaves its process group, as ssh's background connections do.
-            seen["left"] = subprocess.Popen(["sleep", "600"], start_new_session=True).pid
+            words = ["sleep", "600"]  # sleep: is there until it is killed
+            seen["left"] = subprocess.Popen(words, start_new_session=True).pid
             SEEN.write_text(json.dumps(seen))
             print(json.dumps({"type": "log", "@message": "waiting"}), flush=True)
             while not interrupts:

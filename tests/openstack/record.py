@@ -128,7 +128,8 @@ def failing_ansible() -> None:
 
 def interrupted() -> None:
     """Interrupt it while it prepares the machines; another run finds the state locked meanwhile."""
-    story = Story("interrupted", "echo 'TASK [share : Mount the share] ***'; exec sleep 600")
+    hangs = "exec sleep 600"  # sleep: is there until it is interrupted
+    story = Story("interrupted", f"echo 'TASK [share : Mount the share] ***'; {hangs}")
     story.plan()
     running = subprocess.Popen(
         story.words("apply", "-json", "plan"), cwd=story.folder, env=environment(), stdout=subprocess.PIPE, text=True

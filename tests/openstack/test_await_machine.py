@@ -89,7 +89,8 @@ def test_what_will_not_change_is_said_at_once(fake: Path, answer: str, cause: st
 def test_a_cloud_init_that_does_not_end_is_given_up(fake: Path) -> None:
     # Here, what would be run on the machine is.
     (fake / "ssh").write_text('#!/bin/sh\nfor last; do :; done\nexec sh -c "$last"\n')
-    (fake / "cloud-init").write_text('#!/bin/sh\n[ "$2" = --long ] || exec sleep 600\necho status: running\n')
+    hangs = "exec sleep 600"  # sleep: is there until it is given up
+    (fake / "cloud-init").write_text(f'#!/bin/sh\n[ "$2" = --long ] || {hangs}\necho status: running\n')
     (fake / "cloud-init").chmod(0o755)
     done = wait(fake, seconds=1)
     assert done.returncode == 1

@@ -46,7 +46,7 @@ def agent(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]]:
         try:
             while not (folder / "socket").exists():
                 assert agent.poll() is None
-                time.sleep(0.01)
+                time.sleep(0.01)  # sleep: between two looks
             env = {"SSH_AUTH_SOCK": str(folder / "socket"), "KEY": str(key.with_suffix(".pub"))}
             subprocess.run(["ssh-add", "-q", key], env={**os.environ, **env}, check=True)
             yield env
@@ -415,7 +415,7 @@ def wait_until(apply: subprocess.Popen[str], begun: int, more: float) -> str:
         line = apply.stdout.readline()
         assert line, f"it ended after {len(changed(said))} of {begun} resources: {said}"
         said += line
-    time.sleep(more)
+    time.sleep(more)  # sleep: the stop is meant to come at any moment
     return said
 
 

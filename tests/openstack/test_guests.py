@@ -21,8 +21,6 @@ from images import archived
 from page import PREFERENCES, browser, run_example
 from playbooks import ROOT, environment, play
 
-pytestmark = pytest.mark.slow
-
 HERE = Path(__file__).resolve().parent
 USERS_LINE = "horovodrun -np 2 -H host1:1,host2:1 -p 12345 python /examples/digits.py"
 HEALTHY = "sudo docker exec {} /usr/lib/ronde/healthcheck"

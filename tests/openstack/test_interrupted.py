@@ -88,7 +88,7 @@ def cut_short(command: Command, cloud: Cloud, verb: str, way: str, latest: int, 
             if not line:
                 break
             said += line
-        time.sleep(more)
+        time.sleep(more)  # sleep: the end is meant to come at any moment
         if way == INTERRUPTED:
             os.killpg(process.pid, signal.SIGINT)
         elif way == KILLED:

@@ -237,8 +237,11 @@ def test_status_does_not_blame_the_way_to_the_master_for_a_worker_that_is_off(ov
     assert "tfvars" not in json.dumps(found)
 
 
+HEARS_SIGNALS = "while :; do sleep 0.05; done"  # sleep: a shell hears them in between
+
+
 def test_run_passes_signals_on(inventory: Command) -> None:
-    inventory.fake("ronde", "trap 'echo interrupted; exit 42' INT; echo ready; while :; do sleep 0.05; done")
+    inventory.fake("ronde", f"trap 'echo interrupted; exit 42' INT; echo ready; {HEARS_SIGNALS}")
     with inventory.running("run", "--", "train") as process:
         assert process.stdout is not None
         assert process.stdout.readline() == "ready\n"
@@ -249,7 +252,7 @@ def test_run_passes_signals_on(inventory: Command) -> None:
 
 def test_a_job_ends_if_the_command_is_killed(inventory: Command, tmp_path: Path) -> None:
     ended = tmp_path / "ended"
-    inventory.fake("ronde", f"trap 'touch {ended}; exit 0' TERM; echo ready; while :; do sleep 0.05; done")
+    inventory.fake("ronde", f"trap 'touch {ended}; exit 0' TERM; echo ready; {HEARS_SIGNALS}")
     with inventory.running("run", "--", "train") as process:
         assert process.stdout is not None
         assert process.stdout.readline() == "ready\n"
@@ -296,7 +299,7 @@ def test_jupyterlab_is_opened_where_there_is_a_screen_and_named_everywhere(inven
 
 
 # Is started, and then there until it is told to end, as a tunnel is.
-TUNNEL = 'printf "%s\\n" $$ "$@" >"$(dirname "$0")/ssh.log"; echo connected; exec sleep 600'
+TUNNEL = 'printf "%s\\n" $$ "$@" >"$(dirname "$0")/ssh.log"; echo connected; exec sleep 600'  # sleep: as said
 
 
 def test_a_tunnel_leads_to_jupyterlab_until_ctrl_c_and_leaves_no_process(over_ssh: Command, inventory: Command) -> None:

@@ -17,12 +17,13 @@ from pathlib import Path
 
 import pytest
 from command import Command, wheel
-from containers import eventually
 from daemon import Daemon, environment
 from image_registry import LABEL
 from images import archived
 from playbooks import Played, play
 from playbooks import environment as programs_environment
+
+from waiting import eventually
 
 REGISTRY = Path(__file__).with_name("image_registry.py")
 MASTER = "horovod_master"
@@ -216,7 +217,8 @@ def test_a_container_without_a_certificate_is_not_taken_for_one_of_the_cluster(c
     network = ["--network=ronde-local", "--network-alias=host9", "--user=1000"]
     image = cluster.machine.docker("inspect", "--format", "{{.Image}}", MASTER)
     with cluster.machine.container(*network, image, "sshd", "-p", "12345") as stranger:
-        assert eventually(lambda: cluster.inside(stranger, "/usr/lib/ronde/healthcheck").returncode == 0)
+        check = (stranger, "/usr/lib/ronde/healthcheck")
+        eventually(lambda: cluster.inside(*check).returncode == 0, "the stranger to be healthy")
         refused = cluster.inside(MASTER, "ssh", "-o", "BatchMode=yes", "host9", "true")
     assert refused.returncode == 255
     assert "Host key verification failed" in refused.stderr
@@ -241,8 +243,8 @@ def test_the_master_comes_back_with_its_token_when_one_of_its_servers_dies(clust
     started = ["inspect", "--format", "{{.State.StartedAt}}", MASTER]
     before = cluster.machine.docker(*started)
     cluster.inside(MASTER, "sh", "-c", "kill $(cat /run/ronde/sshd.1000.pid)")
-    assert eventually(lambda: cluster.machine.docker(*started) != before)
-    assert eventually(lambda: cluster.inside(MASTER, "/usr/lib/ronde/healthcheck").returncode == 0, 60)
+    eventually(lambda: cluster.machine.docker(*started) != before, "the container to be started anew")
+    eventually(lambda: cluster.inside(MASTER, "/usr/lib/ronde/healthcheck").returncode == 0, "the master to be healthy")
     assert cluster.token() == token
     assert "started" in json.loads(cluster.ask("/api/status", token))
 

@@ -20,7 +20,6 @@ def test_playbooks_parse(playbook: str) -> None:
     assert done.returncode == 0, done.stderr
 
 
-@pytest.mark.slow
 def test_the_linter_of_ansible_finds_nothing() -> None:
     words = [programs() / "ansible-lint", "--nocolor"]
     done = subprocess.run(words, cwd=ANSIBLE, capture_output=True, text=True, env=environment(), check=False)
@@ -118,7 +117,6 @@ def test_a_disk_with_something_else_on_it_is_refused_by_name_and_left(
     assert taken.read_bytes() == before
 
 
-@pytest.mark.slow
 def test_the_certificate_is_for_the_masters_name_or_address(tmp_path: Path) -> None:
     def certified(address: str) -> Played:
         return play(

@@ -40,7 +40,8 @@ class RealTerraform(Command):
 
 def test_a_real_terraform_is_interrupted_resumed_and_deletes_everything(tmp_path: Path) -> None:
     child = tmp_path / "child"
-    command = RealTerraform(tmp_path / "cluster", f"sleep 600 & echo $! >{child}; wait")
+    hangs = f"sleep 600 & echo $! >{child}; wait"  # sleep: is there until it is interrupted
+    command = RealTerraform(tmp_path / "cluster", hangs)
     with command.running("up") as process:
         await_that("the machines' preparation", lambda: child.exists() and child.read_text().endswith("\n"))
         process.send_signal(signal.SIGINT)

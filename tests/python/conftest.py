@@ -15,7 +15,7 @@ from ranks import REPOSITORY
 def pytest_configure() -> None:
     """Refuse to start with anything but the wheel, so that no test passes on the sources by mistake."""
     if Path(ronde.__file__).is_relative_to(REPOSITORY / "python") or shutil.which("ronde", path=bin_folder()) is None:
-        raise pytest.UsageError("tests/python need the installed wheel: run `make test` or `make test-fast`")
+        raise pytest.UsageError("tests/python need the installed wheel: run `make test`")
 
 
 def bin_folder() -> str:

@@ -1,4 +1,4 @@
-"""What the tests of every front ask of its interface: arguments, examples that run, an import that gives advice."""
+"""What the tests of every front ask of its interface: arguments, modules, examples, an import that gives advice."""
 
 from __future__ import annotations
 
@@ -40,6 +40,17 @@ BASICS = {
     "start_timeline": "file_path, mark_cycles=False",
 }
 
+# The modules that importing any front of Horovod 0.28.1 binds.
+COMMON_MODULES = [
+    "horovod.common",
+    "horovod.common.basics",
+    "horovod.common.elastic",
+    "horovod.common.exceptions",
+    "horovod.common.process_sets",
+    "horovod.common.util",
+    "horovod.runner",
+]
+
 
 def signature(function: Any, no_compression: object) -> str:
     """Write down arguments and defaults, without types."""
@@ -75,6 +86,20 @@ def examples_run(modules: list[str]) -> None:
             result = doctest.testmod(importlib.import_module(name))
             if result.failed or not result.attempted:
                 sys.exit(f"{{name}}: {{result}}")
+        """
+    )
+
+
+def import_binds(package: str, modules: list[str]) -> None:
+    """Import a package, and nothing else, in a new interpreter: modules have to be attributes down from the top."""
+    runs(
+        f"""
+        import {package}
+        import operator, types
+        for name in {modules!r}:
+            found = operator.attrgetter(name.partition(".")[2])(horovod)
+            assert isinstance(found, types.ModuleType), f"{{name}} is {{found!r}}"
+            assert found.__name__ == name, f"{{name}} is {{found.__name__}}"
         """
     )
 

@@ -9,12 +9,15 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
 HERE = Path(__file__).parent
 REPOSITORY = HERE.parents[1]
+# For ranks that ignore the launcher's request to end, since they want to see the error first: nobody is killed before.
+NO_KILL = ["--grace", "600"]
 
 
 class Finished(NamedTuple):
@@ -34,6 +37,14 @@ def search_path(*folders: Path) -> str:
     return os.pathsep.join(filter(None, [*map(str, folders), os.environ.get("RONDE_TEST_PATH")]))
 
 
+def await_that(what: str, is_so: Callable[[], bool], seconds: float = 60.0) -> None:
+    """Wait until something is so; it has no event that another process could wait for."""
+    deadline = time.monotonic() + seconds
+    while not is_so():
+        assert time.monotonic() < deadline, f"{what} did not come about"
+        time.sleep(0.01)  # sleep: between two looks
+
+
 def launch(ranks: int, command: list[str], timeout: float = 60.0, **variables: str) -> Finished:
     """Run a command on some ranks of this machine and return when the job has ended."""
     environment = {**os.environ, "PYTHONPATH": search_path(HERE), "PYTHONUNBUFFERED": "1", **variables}
@@ -51,10 +62,12 @@ def launch(ranks: int, command: list[str], timeout: float = 60.0, **variables: s
     return Finished(done.returncode, done.stdout)
 
 
-def on_ranks(ranks: int, function: Callable[[], None], timeout: float = 60.0, **variables: str) -> Finished:
-    """Run a function on some ranks; it finds the variables in its environment."""
+def on_ranks(
+    ranks: int, function: Callable[[], None], timeout: float = 60.0, options: Sequence[str] = (), **variables: str
+) -> Finished:
+    """Run a function on some ranks; it finds the variables in its environment. The options are the launcher's."""
     call = f"from {function.__module__} import {function.__name__} as program; program()"
-    return launch(ranks, [sys.executable, "-c", call], timeout, **variables)
+    return launch(ranks, [*options, sys.executable, "-c", call], timeout, **variables)
 
 
 def all_ranks_pass(ranks: int, function: Callable[[], None], **variables: str) -> None:

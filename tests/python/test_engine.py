@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 import ronde
-from ranks import all_ranks_pass, launch, on_ranks
+from ranks import NO_KILL, all_ranks_pass, launch, on_ranks
 
 
 def raises_on_one_rank() -> None:
@@ -24,23 +24,20 @@ def raises_on_one_rank() -> None:
     ronde.init()
     if ronde.rank() == 1:
         ronde.barrier()
-        (folder / "raised").write_text(repr(time.monotonic()))
         raise ValueError("no such file: data.bin")
     try:
         ronde.barrier()
         ronde.allreduce(np.ones(3))
     except ronde.HorovodInternalError as error:
-        (folder / str(ronde.rank())).write_text(f"{time.monotonic()!r} {error}")
+        (folder / str(ronde.rank())).write_text(str(error))
 
 
 @pytest.mark.parametrize("apart", ["", "each rank on a host of its own"])
 def test_an_uncaught_exception_reaches_the_other_ranks_before_the_rank_has_left(tmp_path: Path, apart: str) -> None:
-    done = on_ranks(3, apart_if_asked, FOLDER=str(tmp_path), APART=apart)
+    done = on_ranks(3, apart_if_asked, options=NO_KILL, FOLDER=str(tmp_path), APART=apart)
     assert done.status == 1, done.output
-    raised = float((tmp_path / "raised").read_text())
     for survivor in ("0", "2"):
-        seen, _, message = (tmp_path / survivor).read_text().partition(" ")
-        assert float(seen) - raised < 1.0, done.output
+        message = (tmp_path / survivor).read_text()
         assert "rank 1" in message, done.output
         assert "it raised ValueError: no such file: data.bin (test_engine.py:" in message, done.output
 
@@ -57,24 +54,26 @@ def leaves_workers_behind() -> None:
     ronde.init()
     if ronde.rank() == 1:
         ronde.barrier()
-        if os.fork() == 0:
-            # A worker that outlives its parent, as those of a DataLoader do for a while.
-            time.sleep(30)
-            os._exit(0)
-        (folder / "killed").write_text(repr(time.monotonic()))
+        worker = os.fork()
+        if worker == 0:
+            # It outlives its parent, as those of a DataLoader do for a while.
+            while True:
+                signal.pause()
+        (folder / "worker").write_text(str(worker))
         os.kill(os.getpid(), signal.SIGKILL)
     try:
         ronde.barrier()
         ronde.allreduce(np.ones(3))
     except ronde.HorovodInternalError as error:
-        (folder / str(ronde.rank())).write_text(f"{time.monotonic()!r} {error}")
+        worker_lives = Path("/proc", (folder / "worker").read_text(), "exe").exists()
+        (folder / str(ronde.rank())).write_text(f"{worker_lives} {error}")
 
 
 def test_a_dead_rank_is_noticed_though_its_children_live_on(tmp_path: Path) -> None:
-    done = on_ranks(2, leaves_workers_behind, FOLDER=str(tmp_path))
+    done = on_ranks(2, leaves_workers_behind, options=NO_KILL, FOLDER=str(tmp_path))
     assert done.status != 0, done.output
-    seen, _, message = (tmp_path / "0").read_text().partition(" ")
-    assert float(seen) - float((tmp_path / "killed").read_text()) < 1.0, done.output
+    worker_lives, _, message = (tmp_path / "0").read_text().partition(" ")
+    assert worker_lives == "True", done.output
     assert "rank 1" in message, done.output
 
 
@@ -89,7 +88,7 @@ def comes_late() -> None:
 def reads_slowly() -> None:
     # Until the others have complained: the file is made by the test when it has read the report.
     while not Path(os.environ["GO_ON"]).exists():
-        time.sleep(0.05)
+        time.sleep(0.05)  # sleep: between two looks, here and not in a helper, since the report says where a rank is
 
 
 def test_who_waits_long_is_told_for_whom_and_what_that_rank_is_doing(tmp_path: Path) -> None:

@@ -8,7 +8,6 @@ import signal
 import socket
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -16,7 +15,7 @@ import numpy as np
 import pytest
 
 import ronde
-from ranks import HERE, Finished
+from ranks import HERE, Finished, await_that
 
 PATIENCE = 60.0
 
@@ -233,13 +232,12 @@ def test_rank_0_stays_until_the_others_have_left(three: Tasks) -> None:
 
 
 def test_what_rank_0_raised_reaches_the_others_and_nobody_waits(three: Tasks) -> None:
-    started = time.monotonic()
+    # Whoever waited for the others would do so for longer than PATIENCE.
     three.start_all(raise_on_rank_0)
     done = [three.finish(rank) for rank in range(3)]
     assert all(one.status == 1 for one in done), done
     for other in done[1:]:
         assert "FileNotFoundError: no such data" in other.output, other.output
-    assert time.monotonic() - started < 20.0
 
 
 def test_a_killed_rank_is_named_by_all_others(three: Tasks) -> None:
@@ -255,11 +253,8 @@ def test_a_killed_rank_is_named_by_all_others(three: Tasks) -> None:
 def test_what_a_killed_start_left_does_not_disturb_the_next(home: Path, three: Tasks) -> None:
     killed = three.start(0, add_up)
     jobs = home / ".ronde" / "jobs"
-    deadline = time.monotonic() + PATIENCE
-    while not any(path.suffix != ".new" for path in jobs.glob("*")):
-        assert killed.poll() is None
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
+    await_that("the file", lambda: any(path.suffix != ".new" for path in jobs.glob("*")))
+    assert killed.poll() is None
     killed.kill()
     killed.communicate()
     (stale,) = files_of_jobs(home)

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 import ronde
+from promises import import_binds
 from ronde import _core
 
 
@@ -25,6 +26,13 @@ def test_every_public_function_shows_a_line_to_run() -> None:
     functions = [getattr(ronde, name) for name in ronde.__all__ if inspect.isfunction(getattr(ronde, name))]
     assert len(functions) > 15
     assert [function.__name__ for function in functions if ">>>" not in (function.__doc__ or "")] == []
+
+
+@pytest.mark.parametrize(
+    ("package", "module"), [("horovod", "horovod.runner"), ("horovod.data", "horovod.data.data_loader_base")]
+)
+def test_importing_a_package_of_horovod_binds_its_modules(package: str, module: str) -> None:
+    import_binds(package, [module])
 
 
 def test_the_stubs_describe_the_extension() -> None:

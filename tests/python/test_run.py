@@ -296,7 +296,7 @@ def have_ended(processes: list[int], seconds: float) -> bool:
 def test_ctrl_c_ends_the_job_and_is_raised(tmp_path: Path) -> None:
     with waiting_ranks(tmp_path) as (script, ranks):
         os.kill(script.pid, signal.SIGINT)
-        output, _ = script.communicate(timeout=30)
+        output, _ = script.communicate(timeout=60)
         assert output.endswith("interrupted\n")
         assert "Traceback" not in output
         assert have_ended(ranks, 0)

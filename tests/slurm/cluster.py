@@ -11,15 +11,14 @@ import os
 import secrets
 import shutil
 import subprocess
-import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from hosts import Hosts, HostsError
+from waiting import eventually
 
 TOOLS = {"slurmctld": "slurmctld", "slurmd": "slurmd", "srun": "slurm-client", "munged": "munge"}
-READY_LIMIT = 60.0
 
 CONFIGURATION = """
 ClusterName=test
@@ -92,15 +91,14 @@ class Slurm:
             )
 
     def _await_ready(self) -> None:
-        deadline = time.monotonic() + READY_LIMIT
-        while True:
-            states = self.command(["sinfo", "--noheader", "--format=%D %T"]).stdout.split()
-            if states == [str(self.hosts.count), "idle"]:
-                return
-            if time.monotonic() > deadline:
-                logs = "".join(path.read_text(errors="replace") for path in sorted(self.folder.glob("*.log")))
-                raise HostsError(f"Slurm did not come up, its nodes are {states}:\n{logs}")
-            time.sleep(0.1)
+        def states() -> list[str]:
+            return self.command(["sinfo", "--noheader", "--format=%D %T"]).stdout.split()
+
+        def complaint() -> str:
+            logs = "".join(path.read_text(errors="replace") for path in sorted(self.folder.glob("*.log")))
+            return f"Slurm to come up, its nodes are {states()}:\n{logs}"
+
+        eventually(lambda: states() == [str(self.hosts.count), "idle"], complaint)
 
     def command(self, words: Sequence[str], env: Mapping[str, str] | None = None) -> subprocess.CompletedProcess[str]:
         """Run one of Slurm's commands on the first host to its end, whatever its status."""

@@ -8,7 +8,7 @@ import pytest
 import tensorflow as tf
 
 import horovod.tensorflow as hvd
-from promises import BASICS, examples_run, import_advises, runs, signature
+from promises import BASICS, COMMON_MODULES, examples_run, import_advises, import_binds, runs, signature
 
 DEVICES = "device_dense='', device_sparse='', compression=NONE"
 REDUCTION = "op=None, prescale_factor=1.0, postscale_factor=1.0"
@@ -110,6 +110,24 @@ def test_constants() -> None:
 def test_modules_that_other_packages_import(module: str, names: str) -> None:
     found = importlib.import_module(module)
     assert [name for name in names.split() if not hasattr(found, name)] == []
+
+
+# What importing it binds in Horovod 0.28.1.
+MODULES = [
+    *COMMON_MODULES,
+    "horovod.tensorflow",
+    "horovod.tensorflow.compression",
+    "horovod.tensorflow.elastic",
+    "horovod.tensorflow.functions",
+    "horovod.tensorflow.gradient_aggregation",
+    "horovod.tensorflow.mpi_ops",
+    "horovod.tensorflow.sync_batch_norm",
+    "horovod.tensorflow.util",
+]
+
+
+def test_importing_the_package_binds_its_modules() -> None:
+    import_binds("horovod.tensorflow", MODULES)
 
 
 DOCUMENTED = [

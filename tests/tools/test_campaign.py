@@ -192,11 +192,12 @@ def tests(tmp_path: Path) -> Path:
         "own/test_it.py": "import json, os.path\nfrom shared import thing\n",
         "own/test_other.py": "",
         "own/conftest.py": "import deep.inner\n",
-        "shared/shared.py": "from . import further\n",
+        "shared/shared.py": "import further\n",
         "shared/further.py": "",
         "shared/unused.py": "",
         "shared/deep/__init__.py": "",
-        "shared/deep/inner.py": "",
+        "shared/deep/inner.py": "from . import nearby\n",
+        "shared/deep/nearby.py": "",
     }
     for name, text in texts.items():
         path = tmp_path / name
@@ -212,6 +213,7 @@ def test_a_test_file_counts_with_the_modules_that_it_uses(tests: Path) -> None:
         "own/test_it.py",
         "shared/deep/__init__.py",
         "shared/deep/inner.py",
+        "shared/deep/nearby.py",
         "shared/further.py",
         "shared/shared.py",
     ]

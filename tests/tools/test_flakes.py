@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import signal
@@ -9,7 +10,6 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import IO
 
@@ -18,7 +18,7 @@ import pytest
 from campaign.record import Record, Run
 from suites import ROOT
 
-# Runs the programs of FOLDER/units under a time limit and with a grace period, for an hour.
+# Runs the programs of FOLDER/units under a time limit and with a grace period, for some minutes.
 CAMPAIGN = """
 import sys
 from pathlib import Path
@@ -29,14 +29,16 @@ from campaign.runs import Limits
 from campaign.schedule import Kind
 from campaign.units import Unit
 
-folder, limit, grace = Path(sys.argv[1]), float(sys.argv[2]), float(sys.argv[3])
+folder = Path(sys.argv[1])
+limit, grace, minutes = map(float, sys.argv[2:])
 programs = sorted((folder / "units").iterdir())
 units = [Unit(path.name, Kind.RUST, (str(path),), folder, (path,)) for path in programs]
 record = Record(folder / "flakes")
 with record.locked():
-    sys.exit(run_and_report(Campaign(units, record, record.runs(), Limits(limit, grace)), 60.0, ["left out: nothing"]))
+    campaign = Campaign(units, record, record.runs(), Limits(limit, grace))
+    sys.exit(run_and_report(campaign, minutes, ["left out: nothing"]))
 """
-# Longer than anything here takes; what is waited for ends the wait.
+# Longer than anything here takes, in seconds; what is waited for ends the wait.
 PATIENCE = 120.0
 PASSES = "echo test one ... ok"
 FAILS_EVERY_THIRD_TIME = """
@@ -44,8 +46,11 @@ echo run >>fails.runs
 echo test one ... ok
 [ $(($(wc -l <fails.runs) % 3)) != 0 ] || { echo test two ... FAILED; exit 101; }
 """
+STAYS = "sleep 1000"  # sleep: is there until it is killed
 # Says that it runs, and does not end.
-WAITS = "touch waits.started; exec sleep 1000"
+WAITS = f"touch waits.started; exec {STAYS}"
+# Is there as long as the process that started it.
+FOLLOWS = "while kill -0 $$ 2>/dev/null; do sleep 0.01; done"  # sleep: between two looks
 
 
 class Programs:
@@ -63,12 +68,12 @@ class Programs:
         path.write_text(f"#!/bin/sh\n{script}\n")
         path.chmod(0o755)
 
-    @contextmanager
+    @contextlib.contextmanager
     def campaign(self, limit: float = PATIENCE, grace: float = PATIENCE) -> Iterator[subprocess.Popen[str]]:
         """Start a campaign."""
         name, _, value = self.mark.partition("=")
         process = subprocess.Popen(
-            [sys.executable, "-c", CAMPAIGN, str(self.folder), str(limit), str(grace)],
+            [sys.executable, "-c", CAMPAIGN, str(self.folder), str(limit), str(grace), str(PATIENCE / 60)],
             env={**os.environ, "PYTHONPATH": str(ROOT / "tools"), name: value},
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
@@ -78,7 +83,10 @@ class Programs:
         try:
             yield process
         finally:
-            process.kill()
+            # A broken campaign leaves processes, which would keep its output open.
+            for pid in (process.pid, *self.processes()):
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGKILL)
             process.communicate()
 
     def run_until(self, line: str, limit: float = PATIENCE, grace: float = PATIENCE) -> tuple[int, str]:
@@ -89,9 +97,9 @@ class Programs:
             rest, _ = process.communicate(timeout=PATIENCE)
             return process.returncode, seen + rest
 
-    def processes(self) -> list[str]:
-        """Return the command lines of all processes with the mark."""
-        return [words for entry in Path("/proc").iterdir() if (words := self._words(entry))]
+    def processes(self) -> dict[int, str]:
+        """Return the command lines of all processes with the mark, by process id."""
+        return {int(entry.name): words for entry in Path("/proc").iterdir() if (words := self._words(entry))}
 
     def _words(self, process: Path) -> str:
         try:
@@ -123,7 +131,7 @@ def await_that(condition: Callable[[], bool]) -> None:
     deadline = time.monotonic() + PATIENCE
     while not condition():
         assert time.monotonic() < deadline, "it did not come about"
-        time.sleep(0.01)  # nothing announces what other processes do
+        time.sleep(0.01)  # sleep: between two looks
 
 
 @pytest.fixture
@@ -153,29 +161,28 @@ def count(programs: Programs, name: str, mode: str) -> int:
 
 
 def test_a_run_that_hangs_is_a_failure_and_nothing_of_it_stays(programs: Programs) -> None:
-    programs.write("hangs", "sleep 1000 & setsid sleep 1000 & exec sleep 1000")
+    programs.write("hangs", f"{STAYS} & setsid {STAYS} & exec {STAYS}")
     status, output = programs.run_until("^hangs  .*FAILED", limit=0.5)
     assert status == 1, output
     assert programs.runs_of("hangs")[0].failures == ("(hung)",)
     log = Path(programs.runs_of("hangs")[0].log).read_text()
     assert "flakes: killed after 0.5 s\n" in log
     assert re.search(r"^flakes: process \d+: \S.*\nflakes:     thread \d+ ", log, re.MULTILINE), log
-    assert programs.processes() == []
+    assert programs.processes() == {}
 
 
 def test_a_process_that_stays_is_a_failure_and_is_killed_also_in_a_session_of_its_own(programs: Programs) -> None:
-    programs.write("leaves", "setsid sleep 1000 & echo test one ... ok")
+    programs.write("leaves", f"setsid {STAYS} & {PASSES}")
     status, output = programs.run_until("^leaves  .*FAILED", grace=0.2)
     assert status == 1, output
     (run, *_) = programs.runs_of("leaves")
     assert run.failures == ("(left processes)",)
-    assert re.search(r"^flakes: left after 0.2 s: \d+ .*sleep 1000$", Path(run.log).read_text(), re.MULTILINE)
-    assert programs.processes() == []
+    assert re.search(rf"^flakes: left after 0.2 s: \d+ {STAYS}$", Path(run.log).read_text(), re.MULTILINE)
+    assert programs.processes() == {}
 
 
 def test_a_process_that_ends_soon_after_its_run_is_none(programs: Programs) -> None:
-    # It ends when nothing has the other end of the pipe any more.
-    programs.write("soon", "mkfifo pipe-$$; cat pipe-$$ & exec 3>pipe-$$; rm pipe-$$")
+    programs.write("soon", f"({FOLLOWS}) & {PASSES}")
     status, output = programs.run_until("^soon  .*ok")
     assert status == 128 + signal.SIGINT, output
     assert programs.runs_of("soon")[0].failures == ()
@@ -208,12 +215,12 @@ def test_a_campaign_that_is_stopped_ends_everything_and_is_resumed(programs: Pro
     programs.write("waits", f"[ -e waits.idle ] || {{ touch waits.idle; exit; }}; {WAITS}")
     with programs.campaign() as process:
         await_that(lambda: started(programs))
-        assert sum("while :; do :; done" in words for words in programs.processes()) == 4
+        assert sum("while :; do :; done" in words for words in programs.processes().values()) == 4
         process.send_signal(number)
         output, _ = process.communicate(timeout=PATIENCE)
     after = programs.record.runs()
     # Whoever is killed cannot see to it that others have ended first.
-    await_that(lambda: programs.processes() == [])
+    await_that(lambda: programs.processes() == {})
     assert process.returncode == (-number if number == signal.SIGKILL else 128 + number), output
     assert after[: len(before)] == before
     assert [(run.name, run.mode) for run in after if run.name == "waits"] == [("waits", "idle")]

@@ -9,7 +9,7 @@ import pytest
 
 import horovod.torch as hvd
 import ronde
-from promises import BASICS, examples_run, import_advises, runs, signature
+from promises import BASICS, COMMON_MODULES, examples_run, import_advises, import_binds, runs, signature
 
 REDUCTION = "average=None, name=None, op=None, prescale_factor=1.0, postscale_factor=1.0, process_set=GLOBAL"
 COMPRESSED = (
@@ -116,6 +116,25 @@ def test_constants_and_exceptions() -> None:
 def test_modules_that_other_packages_import(module: str, names: str) -> None:
     found = importlib.import_module(module)
     assert [name for name in names.split() if not hasattr(found, name)] == []
+
+
+# What importing it binds in Horovod 0.28.1.
+MODULES = [
+    *COMMON_MODULES,
+    "horovod.torch",
+    "horovod.torch.compression",
+    "horovod.torch.elastic",
+    "horovod.torch.elastic.sampler",
+    "horovod.torch.elastic.state",
+    "horovod.torch.functions",
+    "horovod.torch.mpi_ops",
+    "horovod.torch.optimizer",
+    "horovod.torch.sync_batch_norm",
+]
+
+
+def test_importing_the_package_binds_its_modules() -> None:
+    import_binds("horovod.torch", MODULES)
 
 
 DOCUMENTED = [

@@ -47,8 +47,7 @@ def _prepared(suite: Suite) -> str:
     if suite.root and os.geteuid() != 0:
         return f"needs root ({suite.reason})"
     try:
-        if suite.packages:
-            output_of(["tools/system-packages", *suite.packages])
+        output_of(["tools/setup", "test", suite.group.value])
         for line in suite.setup:
             output_of(["bash", "-c", line])
     except PrepareError as error:

@@ -53,6 +53,7 @@ def busy_loops(count: int) -> Iterator[None]:
                 subprocess.Popen(
                     BUSY_LOOP,
                     stdin=subprocess.DEVNULL,
+                    stdout=subprocess.DEVNULL,
                     preexec_fn=lambda: processes.die_with(own, signal.SIGKILL),
                 )
             )

@@ -210,7 +210,7 @@ mod tests {
             output(Command::new(program).arg(argument).stderr(Stdio::null()), patience)
         };
         let asked = Instant::now();
-        let answer = within("sleep", "1000", Duration::from_millis(50));
+        let answer = within("sleep", "1000", Duration::from_millis(50)); // sleep: it does not answer
         assert!(matches!(answer, Err(Unknown::NoAnswer(..))), "{answer:?}");
         assert!(asked.elapsed() < Duration::from_secs(100), "it was waited for");
         let answer = within("cat", "/no/such/file", PATIENCE);

@@ -17,7 +17,8 @@ use ronde_rendezvous::Server;
 use ronde_trust::Secret;
 
 const ROLE: &str = "RONDE_DEATH_TEST_RANK";
-const LIMIT: Duration = Duration::from_secs(20);
+/// Nobody is judged by how fast it is, only by whether it answers, on a machine that may have much else to do.
+const LIMIT: Duration = Duration::from_secs(60);
 const LAYOUTS: [&[usize]; 6] = [&[2], &[4], &[1, 1, 1], &[2, 2], &[3, 1], &[1, 2, 1]];
 
 fn main() -> ExitCode {
@@ -154,8 +155,8 @@ fn kill_one(layout: &[usize], random: u32, secret: Secret, secret_file: &str) ->
             return Err(format!("rank {number} said {line:?} before anything was killed"));
         }
     }
-    // The moment of the kill is meant to be anywhere in a collective, so here a pause is the point.
-    std::thread::sleep(Duration::from_micros(u64::from(random % 20_000)));
+    let moment = Duration::from_micros(u64::from(random % 20_000));
+    std::thread::sleep(moment); // sleep: the kill is meant to come anywhere in a collective
     let victim = random as usize / 20_000 % size;
     let killed = Instant::now();
     ranks[victim].child.kill().map_err(|error| error.to_string())?;

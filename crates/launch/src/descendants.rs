@@ -140,7 +140,8 @@ mod tests {
 
     #[test]
     fn a_child_is_found_among_the_children() {
-        let mut child = std::process::Command::new("sleep").arg("60").spawn().expect("sleep is there");
+        let mut command = std::process::Command::new("sleep"); // sleep: is there until it is killed
+        let mut child = command.arg("1000").spawn().expect("sleep is there");
         let found = children();
         child.kill().expect("kill");
         child.wait().expect("wait");

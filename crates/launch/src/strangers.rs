@@ -135,7 +135,7 @@ mod tests {
         let mut theirs = Vec::new();
         for _ in 0..=MOST {
             let (ours, other) = UnixStream::pair().expect("a pair");
-            other.set_read_timeout(Some(Duration::from_secs(5))).expect("a limit");
+            other.set_read_timeout(Some(Duration::from_secs(60))).expect("a limit");
             strangers.receive(ours, wait_for_end);
             theirs.push(other);
         }

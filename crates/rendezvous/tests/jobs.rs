@@ -2,6 +2,7 @@
 
 use std::io::Write;
 use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc;
 use std::thread;
 use std::time::{Duration, Instant};
@@ -10,7 +11,7 @@ use ronde_rendezvous::{Client, Error, JobSpec, Loss, Place, Server};
 use ronde_trust::Secret;
 
 /// Long enough for a busy machine, short enough that a hang fails the test.
-const PATIENCE: Duration = Duration::from_secs(20);
+const PATIENCE: Duration = Duration::from_secs(60);
 
 fn anywhere() -> SocketAddr {
     "127.0.0.1:0".parse().expect("address")
@@ -18,6 +19,14 @@ fn anywhere() -> SocketAddr {
 
 fn never() -> bool {
     false
+}
+
+fn wait_until(complaint: &str, is_so: impl Fn() -> bool) {
+    let started = Instant::now();
+    while !is_so() {
+        assert!(started.elapsed() < PATIENCE, "{complaint}");
+        thread::yield_now();
+    }
 }
 
 /// A server and what its ranks need to join.
@@ -198,9 +207,8 @@ fn strangers_do_not_disturb_the_job() {
     assert!(matches!(error, Error::SecretRejected { .. }), "{error:?}");
     assert!(error.to_string().contains(&job.server.addr().to_string()), "{error}");
 
-    let started = Instant::now();
+    // Ranks that had to wait until strangers are given up one by one would not come in before their timeout.
     let clients = job.clients();
-    assert!(started.elapsed() < Duration::from_secs(5), "{:?}", started.elapsed());
     drop(strangers);
     clients.into_iter().for_each(Client::leave);
     assert_eq!(job.server.wait_over(PATIENCE), Some(Ok(())));
@@ -211,7 +219,10 @@ fn a_timeout_names_the_ranks_that_never_came() {
     let job = &Job::of(8);
     let missing = "waiting for ranks 3 and 5-7 to call init()";
     thread::scope(|scope| {
-        for (rank, seconds) in [(0, 4), (1, 60), (2, 60), (4, 60)] {
+        for (rank, seconds) in [(1, 60), (2, 60), (4, 60), (0, 4)] {
+            // The one that gives up first comes last, so that it gives up when the others are there.
+            let are_there = || [1, 2, 4].iter().all(|&other| job.server.joined()[other]);
+            wait_until("the others do not join", || rank > 0 || are_there());
             scope.spawn(move || {
                 let start_timeout = Duration::from_secs(seconds);
                 let spec = JobSpec { start_timeout, ..job.spec(rank) };
@@ -234,11 +245,10 @@ fn a_timeout_names_the_ranks_that_never_came() {
 #[test]
 fn waiting_answers_an_interruption() {
     let job = Job::of(2);
-    let started = Instant::now();
-    let interrupted = || started.elapsed() > Duration::from_millis(200);
+    let asked = AtomicUsize::new(0);
+    let interrupted = || asked.fetch_add(1, Ordering::Relaxed) == 2;
     let error = refusal(Client::join(&job.spec(0), |_| vec![], &interrupted));
     assert!(matches!(error, Error::Interrupted), "{error:?}");
-    assert!(started.elapsed() < PATIENCE, "{:?}", started.elapsed());
 }
 
 #[test]
@@ -246,9 +256,7 @@ fn a_second_rank_of_the_same_number_or_another_size_is_refused_with_the_reason()
     let job = Job::of(2);
     thread::scope(|scope| {
         let first = scope.spawn(|| job.join(0));
-        while !job.server.joined()[0] {
-            thread::yield_now();
-        }
+        wait_until("it does not join", || job.server.joined()[0]);
         let twice = refusal(job.join(0)).to_string();
         assert!(twice.contains("refused rank 0") && twice.contains("already joined"), "{twice}");
         let other = spec(job.server.addr(), &job.secret, 1, 3);
@@ -270,10 +278,16 @@ fn a_server_that_comes_up_late_is_waited_for_and_one_that_never_does_is_named() 
     assert!(matches!(error, Error::Unreachable { .. }), "{error:?}");
     assert!(error.to_string().contains(&address.to_string()), "{error}");
 
+    let refused = AtomicUsize::new(0);
+    let note = || {
+        refused.fetch_add(1, Ordering::Relaxed);
+        false
+    };
     thread::scope(|scope| {
         let patient = spec(address, &secret, 0, 1);
-        let joining = scope.spawn(move || Client::join(&patient, |_| vec![5], &never));
-        thread::sleep(Duration::from_secs(2));
+        let joining = scope.spawn(move || Client::join(&patient, |_| vec![5], &note));
+        // It is asked whether to go on after each attempt that failed.
+        wait_until("nothing is tried", || refused.load(Ordering::Relaxed) >= 3);
         let _server = Server::start(address, secret.clone(), 1).expect("server");
         let (client, cards) = joining.join().expect("thread").expect("join");
         assert_eq!(cards, [[5]]);

@@ -66,7 +66,7 @@ pub(crate) fn wait(stream: Handle, address: u64, value: u32, flags: c_uint) -> R
     stream.effect(move || {
         while !touch(device, address, |word| over(word.load(Ordering::Acquire)))? {
             device.check()?;
-            std::thread::sleep(LOOK);
+            std::thread::sleep(LOOK); // sleep: between two looks
         }
         Ok(())
     });

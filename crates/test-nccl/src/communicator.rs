@@ -213,7 +213,7 @@ impl Communicator {
         if !self.freed(give_up) {
             std::thread::spawn(move || {
                 while !self.freed(give_up) {
-                    std::thread::sleep(LOOK);
+                    std::thread::sleep(LOOK); // sleep: between two looks
                 }
             });
         }

@@ -183,7 +183,7 @@ impl Joined {
                 if given_up.load(Ordering::SeqCst) {
                     return Err(Failure::new(SYSTEM_ERROR, "the communicator was aborted"));
                 }
-                std::thread::sleep(LOOK);
+                std::thread::sleep(LOOK); // sleep: between two looks
             }
             let Some(theirs) = ledger::read(&self.page, self.me, rank, number) else { continue };
             if let Some(text) = ledger::differ(self.id, number + 1, [self.me, rank], [note, &theirs]) {

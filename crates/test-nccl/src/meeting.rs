@@ -161,7 +161,9 @@ fn patiently<T>(given_up: &AtomicBool, mut attempt: impl FnMut() -> io::Result<T
             return Err(Failure::GivenUp);
         }
         match attempt() {
-            Err(error) if error.kind() == io::ErrorKind::WouldBlock => std::thread::sleep(LOOK / 5),
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                std::thread::sleep(LOOK / 5); // sleep: between two looks
+            }
             other => return Ok(other?),
         }
     }

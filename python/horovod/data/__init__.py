@@ -1,5 +1,6 @@
 """Horovod's data loaders."""
 
+from horovod.data import data_loader_base as data_loader_base
 from ronde.data import (
     AsyncDataLoaderMixin,
     BaseDataLoader,

@@ -1,5 +1,8 @@
 """Horovod for MXNet: the names that existing scripts import, all of them from :mod:`ronde.mxnet`."""
 
+from horovod.mxnet import compression as compression
+from horovod.mxnet import functions as functions
+from horovod.mxnet import mpi_ops as mpi_ops
 from ronde.mxnet import (
     Adasum,
     Average,

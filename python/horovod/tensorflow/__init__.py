@@ -2,9 +2,17 @@
 
 from __future__ import annotations
 
+import importlib
 from typing import Any
 
 import ronde.tensorflow as _front
+from horovod.tensorflow import compression as compression
+from horovod.tensorflow import elastic
+from horovod.tensorflow import functions as functions
+from horovod.tensorflow import gradient_aggregation as gradient_aggregation
+from horovod.tensorflow import gradient_aggregation_eager as gradient_aggregation_eager
+from horovod.tensorflow import mpi_ops as mpi_ops
+from horovod.tensorflow import util as util
 from ronde.tensorflow import (
     Adasum,
     Average,
@@ -139,6 +147,9 @@ __all__ += [name for name in _front.__all__ if name == "BroadcastGlobalVariables
 
 
 def __getattr__(name: str) -> Any:
+    # The one module that needs Keras, which takes longer to import than everything else here.
+    if name == "sync_batch_norm":
+        return importlib.import_module("horovod.tensorflow.sync_batch_norm")
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     return getattr(_front, name)

@@ -1,6 +1,11 @@
 """Horovod for PyTorch: the names that existing scripts import, all of them from :mod:`ronde.torch`."""
 
+from horovod.torch import compression as compression
 from horovod.torch import elastic
+from horovod.torch import functions as functions
+from horovod.torch import mpi_ops as mpi_ops
+from horovod.torch import optimizer as optimizer
+from horovod.torch import sync_batch_norm as sync_batch_norm
 from ronde.torch import (
     Adasum,
     Average,

@@ -254,7 +254,7 @@ class Cluster:
         With SIGTERM it first waits for its clients, up to a minute.
         """
         self.control_plane.stop_api_server(number)
-        time.sleep(away)
+        time.sleep(away)  # sleep: its clients see that it is away
         self.control_plane.start_api_server()
 
     def faults(self) -> Faults:

@@ -43,4 +43,4 @@ def wait_for(
         if time.monotonic() > end:
             words = what if isinstance(what, str) else what()
             raise ClusterError(f"waited {seconds:g} s in vain: {words}")
-        time.sleep(0.05)
+        time.sleep(0.05)  # sleep: between two looks

@@ -94,7 +94,7 @@ def remove_cgroups(path: str, seconds: float = 10.0) -> None:
                 except OSError:
                     if time.monotonic() > end:
                         raise
-                    time.sleep(0.05)
+                    time.sleep(0.05)  # sleep: between two tries
 
 
 def processes_of(name: str) -> dict[int, str]:

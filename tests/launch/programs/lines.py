@@ -22,4 +22,4 @@ for number in range(count):
         stream.flush()
     early = begin + number / a_second - time.monotonic()
     if early > 0.01:
-        time.sleep(early)
+        time.sleep(early)  # sleep: the rate is the point

@@ -17,4 +17,4 @@ for step in range(steps):
     total = ronde.allreduce(np.full(1000, ronde.rank() + 1.0, np.float32), op=ronde.Sum)
     assert (total == ronde.size() * (ronde.size() + 1) / 2).all()
     print(f"step {step} on {socket.gethostname()}: {total[0]:.0f}", flush=True)
-    time.sleep(pause)
+    time.sleep(pause)  # sleep: the user wants the job to last

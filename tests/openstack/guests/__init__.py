@@ -134,8 +134,7 @@ class Guest:
         while (done := self.result(command, timeout)).returncode != 0:
             assert self._process.poll() is None, (self.folder / f"{self.name}.qemu").read_text()
             assert time.monotonic() < end, f"{done.stdout}{done.stderr}{self.console()}"
-            # A refusal comes at once while the guest boots.
-            time.sleep(2)
+            time.sleep(2)  # sleep: between two tries, since a refusal comes at once while the guest boots
 
     def reboot(self) -> None:
         """Boot the guest anew, and wait until it is up."""
@@ -185,10 +184,10 @@ class Pair:
         self._stack.close()
 
     def _await_cable(self) -> None:
-        end = time.monotonic() + 30
+        end = time.monotonic() + 60
         while not (self.folder / "cable").exists():
             assert time.monotonic() < end, (self.folder / f"{self.master.name}.qemu").read_text()
-            time.sleep(0.05)
+            time.sleep(0.05)  # sleep: between two looks
 
     def inventory(self) -> Path:
         """Write the inventory of the two, in the format that Terraform writes."""

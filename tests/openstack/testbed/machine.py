@@ -36,7 +36,7 @@ def wait_for(what: str, look: Callable[[], Found | None], seconds: float, check:
             return found
         if time.monotonic() > end:
             raise CloudError(f"waited {seconds:g} s in vain for {what}")
-        time.sleep(0.1)
+        time.sleep(0.1)  # sleep: between two looks
 
 
 class Machine:

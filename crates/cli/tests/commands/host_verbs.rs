@@ -3,13 +3,11 @@
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::PathBuf;
-use std::thread;
-use std::time::{Duration, Instant};
 
 use rustix::process::Signal;
 use serde_json::Value;
 
-use crate::job::{Folder, Job, Outcome, outcome, ronde};
+use crate::job::{Folder, Job, Outcome, outcome, ronde, wait_until};
 
 /// An `ssh` that answers what its configuration is, and refuses every login with these words.
 fn refusing_ssh(folder: &Folder, words: &str) -> PathBuf {
@@ -69,19 +67,16 @@ fn the_doctor_shows_a_table_and_the_fix_of_every_problem() {
 #[test]
 fn an_interrupted_doctor_leaves_nothing_behind() {
     let (work, tools) = (Folder::new("doctor-cut"), Folder::new("doctor-cut-tools"));
-    let hanging = script(&tools, "[ \"$1\" = -G ] && exit 0\n: > \"$0.started\"\nsleep 1000");
+    let hangs = "[ \"$1\" = -G ] && exit 0\n: > \"$0.started\"\nsleep 1000"; // sleep: until it is killed
+    let hanging = script(&tools, hangs);
     let mut job =
         Job::start(ronde(&["doctor", "-H", "192.0.2.7"]).current_dir(&work.0).env("RONDE_SSH", hanging));
-    let deadline = Instant::now() + Duration::from_secs(60);
-    while !tools.0.join("ssh.started").exists() {
-        assert!(Instant::now() < deadline, "ssh was never started");
-        thread::sleep(Duration::from_millis(5));
-    }
+    wait_until("ssh was never started", || tools.0.join("ssh.started").exists());
     assert_eq!(fs::read_dir(&work.0).expect("the folder").count(), 1, "the mark for shared folders");
     job.signal(Signal::INT);
     assert_eq!(job.status().code(), Some(130));
     assert_eq!(fs::read_dir(&work.0).expect("the folder").count(), 0, "something was left behind");
-    job.gone_after();
+    job.await_gone();
 }
 
 #[test]

@@ -1,14 +1,17 @@
 //! Starting `ronde` and looking at it from outside.
 
-use std::fs;
+use std::fs::{self, File};
 use std::io::{BufRead, BufReader, Read};
+use std::os::fd::AsRawFd;
 use std::os::unix::process::ExitStatusExt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdout, Command, ExitStatus, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Mutex};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Pid, Signal, kill_process};
 
 /// Long enough for a busy machine, short enough that a hang fails the test.
@@ -43,13 +46,25 @@ pub(crate) fn run_script(np: usize, script: &str) -> Command {
     ronde(&["run", "-np", &np.to_string(), "sh", "-c", script])
 }
 
-/// A grace that no test waits out: what takes less was not waited for.
-pub(crate) const GRACE: Duration = Duration::from_secs(50);
-
-/// The same with that grace.
+/// The same with a grace and a heartbeat timeout that are longer than [`PATIENCE`]: whoever waits them out fails the test.
 pub(crate) fn patient_script(np: usize, script: &str) -> Command {
-    let grace = GRACE.as_secs().to_string();
-    ronde(&["run", "-np", &np.to_string(), "--grace", &grace, "sh", "-c", script])
+    let long = (10 * PATIENCE).as_secs().to_string();
+    let limits = ["--grace", &long, "--heartbeat-timeout", &long];
+    ronde(&[&["run", "-np", &np.to_string()], &limits[..], &["sh", "-c", script]].concat())
+}
+
+/// Looks again and again whether something is so; fails with `complaint` if it does not come to be.
+pub(crate) fn wait_until(complaint: &str, mut is_so: impl FnMut() -> bool) {
+    let started = Instant::now();
+    while !is_so() {
+        assert!(started.elapsed() < PATIENCE, "{complaint}");
+        thread::sleep(Duration::from_millis(5)); // sleep: between two looks
+    }
+}
+
+/// A line of shell that waits for a file.
+pub(crate) fn await_file(file: &Path) -> String {
+    format!("until [ -e '{}' ]; do sleep 0.01; done\n", file.display()) // sleep: between two looks
 }
 
 /// Runs a command to its end.
@@ -63,7 +78,8 @@ pub(crate) struct Job {
     child: Child,
     mark: String,
     stdout: Option<BufReader<ChildStdout>>,
-    stderr: Option<JoinHandle<String>>,
+    said: Arc<Mutex<Vec<u8>>>,
+    stderr: Option<JoinHandle<()>>,
 }
 
 fn only_child(parent: Pid) -> Pid {
@@ -84,8 +100,12 @@ impl Job {
             .spawn()
             .expect("the binary starts");
         let stdout = child.stdout.take().map(BufReader::new);
-        let stderr = child.stderr.take().map(|stderr| thread::spawn(move || all_of(stderr)));
-        Job { child, mark, stdout, stderr }
+        let said = Arc::new(Mutex::new(Vec::new()));
+        let stderr = child.stderr.take().map(|stderr| {
+            let said = Arc::clone(&said);
+            thread::spawn(move || keep_all_of(stderr, &said))
+        });
+        Job { child, mark, stdout, said, stderr }
     }
 
     /// The process that the user started.
@@ -132,6 +152,26 @@ impl Job {
         }
     }
 
+    /// Waits until it has said something on its standard error.
+    pub(crate) fn await_said(&self, words: &str) {
+        wait_until(&format!("it does not say {words:?}"), || self.said().contains(words));
+    }
+
+    fn said(&self) -> String {
+        String::from_utf8_lossy(&self.said.lock().expect("no panic")).into_owned()
+    }
+
+    /// Waits until nothing more fits into its standard output, which nobody reads.
+    pub(crate) fn await_full_stdout(&self) {
+        let pipe = self.stdout.as_ref().expect("not closed").get_ref().as_raw_fd();
+        let other_end = File::options().write(true).open(format!("/proc/self/fd/{pipe}")).expect("a pipe");
+        let at_once = Timespec { tv_sec: 0, tv_nsec: 0 };
+        wait_until("its output does not fill up", || {
+            let room = poll(&mut [PollFd::new(&other_end, PollFlags::OUT)], Some(&at_once));
+            room.expect("polled") == 0
+        });
+    }
+
     /// Closes our end of its standard output.
     pub(crate) fn close_stdout(&mut self) {
         self.stdout = None;
@@ -141,22 +181,17 @@ impl Job {
     pub(crate) fn end(mut self) -> Outcome {
         let reading = self.stdout.take().map(|stdout| thread::spawn(move || all_of(stdout)));
         let status = self.status();
-        let text = |thread: Option<JoinHandle<String>>| {
-            thread.map(|thread| thread.join().expect("reader")).unwrap_or_default()
-        };
-        Outcome { status, stdout: text(reading), stderr: text(self.stderr.take()) }
+        let stdout = reading.map(|thread| thread.join().expect("reader")).unwrap_or_default();
+        if let Some(thread) = self.stderr.take() {
+            thread.join().expect("reader");
+        }
+        Outcome { status, stdout, stderr: self.said() }
     }
 
     /// Waits for the launcher's end.
     pub(crate) fn status(&mut self) -> ExitStatus {
-        let started = Instant::now();
-        loop {
-            if let Some(status) = self.child.try_wait().expect("wait") {
-                return status;
-            }
-            assert!(started.elapsed() < PATIENCE, "ronde does not end");
-            thread::sleep(Duration::from_millis(5));
-        }
+        wait_until("ronde does not end", || self.child.try_wait().expect("wait").is_some());
+        self.child.wait().expect("it has ended")
     }
 
     /// Every living process that carries this job's mark.
@@ -170,17 +205,9 @@ impl Job {
         all_processes().into_iter().filter(carries).collect()
     }
 
-    /// Waits until nothing of the job is left; says how long that took.
-    pub(crate) fn gone_after(&self) -> Duration {
-        let started = Instant::now();
-        loop {
-            let left = self.processes();
-            if left.is_empty() {
-                return started.elapsed();
-            }
-            assert!(started.elapsed() < PATIENCE, "{left:?} are left");
-            thread::sleep(Duration::from_millis(5));
-        }
+    /// Waits until nothing of the job is left.
+    pub(crate) fn await_gone(&self) {
+        wait_until("something of the job is left", || self.processes().is_empty());
     }
 }
 
@@ -200,8 +227,15 @@ impl Drop for Job {
                     let _ = kill_process(pid, Signal::KILL);
                 }
             }
-            thread::sleep(Duration::from_millis(5));
+            thread::sleep(Duration::from_millis(5)); // sleep: between two looks
         }
+    }
+}
+
+fn keep_all_of(mut stream: impl Read, kept: &Mutex<Vec<u8>>) {
+    let mut buffer = [0; 4096];
+    while let Ok(length @ 1..) = stream.read(&mut buffer) {
+        kept.lock().expect("no panic").extend_from_slice(&buffer[..length]);
     }
 }
 

@@ -1,14 +1,16 @@
 //! Ranks that really join: this test binary itself is their program, in the role it is told.
 
+use std::path::Path;
 use std::process::Command;
-use std::time::Duration;
 
 use ronde_rendezvous::{Client, Error, JobSpec};
 use rustix::process::{Signal, getpid, kill_process};
 
-use crate::job::{Job, Outcome, outcome, ronde};
+use crate::job::{Folder, Job, Outcome, outcome, ronde, wait_until};
 
 const ROLE: &str = "RONDE_TEST_ROLE";
+/// The file that a late rank waits for before it joins.
+const GO: &str = "RONDE_TEST_GO";
 
 /// A job of two ranks, in the given role.
 fn job(role: &str) -> Command {
@@ -34,19 +36,25 @@ fn plays_its_role_as_a_rank() {
     std::process::exit(play(&role, &spec));
 }
 
-fn join(spec: &JobSpec) -> Result<Client, Error> {
-    Client::join(spec, |_| vec![], &|| false).map(|(client, _)| client)
+/// Joins; gives also the folders of all ranks in `/proc`.
+fn join(spec: &JobSpec) -> Result<(Client, Vec<String>), Error> {
+    let own = format!("/proc/{}", getpid().as_raw_nonzero());
+    let (client, folders) = Client::join(spec, |_| own.into_bytes(), &|| false)?;
+    Ok((client, folders.into_iter().map(|folder| String::from_utf8(folder).expect("text")).collect()))
 }
 
 fn play(role: &str, spec: &JobSpec) -> i32 {
     let second = spec.place.rank == 1;
     match role {
-        "late" if second => std::thread::sleep(Duration::from_secs(8)),
+        "late" if second => {
+            let go = std::env::var_os(GO).expect("a file");
+            wait_until("it may not go on", || Path::new(&go).exists());
+        }
         "absent" if second => return 0,
         _ => {}
     }
-    let client = match join(spec) {
-        Ok(client) => client,
+    let (client, folders) = match join(spec) {
+        Ok(joined) => joined,
         Err(error) => {
             println!("cannot join: {error}");
             return 1;
@@ -56,10 +64,10 @@ fn play(role: &str, spec: &JobSpec) -> i32 {
         "killed" if second => {
             let _ = kill_process(getpid(), Signal::KILL);
         }
-        // As Python does after an exception: goodbye first, then a while to wind down.
+        // As Python does after an exception: goodbye first, then a while to wind down, in which the other has ended.
         "raises" if second => {
             client.leave();
-            std::thread::sleep(Duration::from_millis(50));
+            wait_until("the other rank does not end", || !Path::new(&folders[0]).exists());
             return 7;
         }
         _ => {}
@@ -85,10 +93,12 @@ fn ranks_that_join_and_leave_end_well() {
 
 #[test]
 fn a_late_rank_is_named_while_the_other_waits() {
-    let outcome = run("late");
+    let folder = Folder::new("late");
+    let job = Job::start(job("late").env(GO, folder.0.join("go")));
+    job.await_said("waiting for rank 1 to call init() (rank 0 has waited ");
+    folder.file("go", "");
+    let outcome = job.end();
     assert_eq!(outcome.code(), Some(0), "{outcome:?}");
-    let waiting = "waiting for rank 1 to call init() (rank 0 has waited 3 s)";
-    assert!(outcome.stderr.contains(waiting), "{}", outcome.stderr);
     assert!(outcome.stderr.contains("all 2 ranks have called init() now"), "{}", outcome.stderr);
 }
 
@@ -120,12 +130,10 @@ fn waiting_for_a_rank_that_ended_without_joining_fails_at_once() {
 
 #[test]
 fn ctrl_c_while_waiting_in_init_ends_the_job() {
-    let mut command = job("late");
-    let job = Job::start(command.env("RONDE_START_TIMEOUT", "60"));
+    let folder = Folder::new("never");
+    let job = Job::start(job("late").env(GO, folder.0.join("go")));
     // Both ranks are started once there are two more than the four of ours.
-    while job.processes().len() < 4 + 2 {
-        std::thread::sleep(Duration::from_millis(5));
-    }
+    wait_until("the ranks do not start", || job.processes().len() >= 4 + 2);
     job.signal(Signal::INT);
     assert_eq!(job.end().code(), Some(130));
 }

@@ -2,8 +2,9 @@
 
 use std::collections::HashMap;
 use std::fs;
+use std::io::Write;
 
-use crate::job::{Folder, Job, outcome, ronde, run_script};
+use crate::job::{Folder, Job, outcome, ronde, run_script, wait_until};
 
 #[test]
 fn standard_output_and_error_stay_apart_and_carry_the_rank() {
@@ -58,16 +59,34 @@ fn a_last_line_without_an_end_is_shown_and_progress_bars_become_lines_in_a_file(
 
 #[test]
 fn characters_and_colours_survive_being_written_in_pieces() {
-    // Octal for "größe" in red, cut inside both two-byte characters.
-    let script = r"printf '\033[31mgr\303'; sleep 0.1; printf '\266\303'; sleep 0.1;
-                   printf '\237e\033[0m\n'";
-    let outcome = outcome(&mut run_script(1, script));
-    assert_eq!(outcome.stdout, "[0] \u{1b}[31mgröße\u{1b}[0m\n");
+    let program = std::env::current_exe().expect("this binary");
+    let mut command = ronde(&["run", "-np", "1"]);
+    command.arg(program).args(["--exact", "output::writes_in_pieces_as_a_rank", "--nocapture"]);
+    let outcome = outcome(command.env(PIECES, ""));
+    assert!(outcome.stdout.contains("\n[0] \u{1b}[31mgröße\u{1b}[0m\n"), "{}", outcome.stdout);
+}
+
+/// Whether this binary is the rank of that test.
+const PIECES: &str = "RONDE_TEST_PIECES";
+
+/// Not a test of its own: writes "größe" in red, cut inside both two-byte characters, each piece when the one before it
+/// was read.
+#[test]
+fn writes_in_pieces_as_a_rank() {
+    if std::env::var_os(PIECES).is_none() {
+        return;
+    }
+    let mut stdout = std::io::stdout();
+    for piece in [&b"\n\x1b[31mgr\xc3"[..], b"\xb6\xc3", b"\x9fe\x1b[0m\n"] {
+        stdout.write_all(piece).and_then(|()| stdout.flush()).expect("written");
+        wait_until("nobody reads", || rustix::io::ioctl_fionread(&stdout).expect("a pipe") == 0);
+    }
 }
 
 #[test]
 fn lines_arrive_while_the_job_runs() {
-    let mut job = Job::start(&mut run_script(1, "echo early; sleep 1000"));
+    let script = "echo early; sleep 1000"; // sleep: runs until it is killed
+    let mut job = Job::start(&mut run_script(1, script));
     assert_eq!(job.line(), "[0] early");
 }
 
@@ -119,11 +138,12 @@ fn ranks_read_nothing_from_the_terminal() {
 
 #[test]
 fn the_job_ends_when_nobody_reads_its_output_any_more() {
-    let mut job = Job::start(&mut run_script(2, "while echo more; do :; done; sleep 1000"));
+    let script = "while echo more; do :; done; sleep 1000"; // sleep: runs until it is stopped
+    let mut job = Job::start(&mut run_script(2, script));
     job.line();
     job.close_stdout();
     assert_eq!(job.status().code(), Some(141));
-    job.gone_after();
+    job.await_gone();
 }
 
 #[test]

@@ -1,11 +1,10 @@
 //! `ronde rendezvous`: a job whose ranks somebody else starts, here this test.
 
 use std::thread;
-use std::time::Duration;
 
 use ronde_rendezvous::{Client, JobSpec};
 
-use crate::job::{Folder, Job, outcome, ronde};
+use crate::job::{Folder, Job, outcome, ronde, wait_until};
 
 /// A served job of two, and what rank 0 and rank 1 need to join it.
 fn served(folder: &Folder) -> (Job, [JobSpec; 2]) {
@@ -62,9 +61,7 @@ fn it_ends_with_an_error_that_names_a_lost_rank() {
     let outcome = job.end();
     assert_eq!(outcome.code(), Some(1));
     assert!(outcome.stderr.starts_with("error: rank 1 on "), "{}", outcome.stderr);
-    while clients[0].loss().is_none() {
-        thread::sleep(Duration::from_millis(5));
-    }
+    wait_until("the other rank hears nothing of it", || clients[0].loss().is_some());
 }
 
 #[test]

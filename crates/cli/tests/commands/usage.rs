@@ -169,7 +169,8 @@ fn the_header_and_verbose_words_come_when_asked_for() {
 
 #[test]
 fn the_secret_is_in_no_argument_and_no_environment() {
-    let script = "cat $RONDE_SECRET_FILE; echo; echo $RONDE_SECRET_FILE; echo ready; sleep 1000";
+    let script = "cat $RONDE_SECRET_FILE; echo; echo $RONDE_SECRET_FILE; echo ready
+                  sleep 1000"; // sleep: runs until it is killed
     let mut job = Job::start(&mut run_script(1, script));
     let secret = job.line().trim_start_matches("[0] ").to_owned();
     assert!(secret.len() == 64 && secret.bytes().all(|byte| byte.is_ascii_hexdigit()));

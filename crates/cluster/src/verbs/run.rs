@@ -105,7 +105,8 @@ mod tests {
     #[test]
     fn status_and_signals_pass_through_and_a_cut_line_ends_the_job() {
         assert_eq!(status("echo ready; exit 7", Some), Some(7));
-        let waits = "trap 'exit 42' INT; trap 'exit 43' TERM; echo ready; while :; do sleep 0.05; done";
+        let waits = "trap 'exit 42' INT; trap 'exit 43' TERM; echo ready
+                     while :; do sleep 0.05; done"; // sleep: it hears signals in between
         let interrupt = |mut input: ChildStdin| {
             input.write_all(b"INT\n").expect("told");
             Some(input)

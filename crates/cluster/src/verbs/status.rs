@@ -238,7 +238,8 @@ mod tests {
             command.args(["-c", script]);
             command
         };
-        let status = bounded(&shell("sleep 600"), "0.1").status().expect("it runs");
+        let hangs = "sleep 600"; // sleep: it hangs
+        let status = bounded(&shell(hangs), "0.1").status().expect("it runs");
         assert_eq!(status.code(), Some(TOO_LONG));
         let seen = std::env::temp_dir().join(format!("ronde-tried-{}", std::process::id()));
         let script = format!("[ -e {0} ] && echo reached && exit; touch {0}; exit 255", seen.display());
@@ -258,11 +259,12 @@ mod tests {
         let docker = |inspect: &str, exec: &str| {
             let text = format!("case $1 in inspect) {inspect} ;; exec) {exec} ;; esac");
             std::fs::write(&script, text).expect("written");
-            look(&format!("timeout 0.5 sh {}", script.display()))
+            look(&format!("sh {}", script.display()))
         };
+        let hangs = "timeout 0.1 sleep 600"; // sleep: it hangs
         assert_eq!(docker("echo running", "echo word"), Ok("container running\nshare yes\n".to_owned()));
-        assert_eq!(docker("echo running", "sleep 600"), Ok("container running\n".to_owned()));
-        assert_eq!(docker("sleep 600", "echo word"), Ok("container hanging\n".to_owned()));
+        assert_eq!(docker("echo running", hangs), Ok("container running\n".to_owned()));
+        assert_eq!(docker(hangs, "echo word"), Ok("container hanging\n".to_owned()));
         assert_eq!(docker("exit 1", "echo word"), Ok("container absent\n".to_owned()));
         std::fs::remove_file(script).expect("removed");
     }

@@ -162,7 +162,7 @@ async fn what_a_signal_finds_under_way_is_taken_back() {
         let before = fake.asked("");
         let goes_on = async {
             while fake.asked("") == before {
-                tokio::time::sleep(Duration::from_millis(1)).await;
+                tokio::time::sleep(Duration::from_millis(1)).await; // sleep: between two looks
             }
         };
         let _ = tokio::time::timeout(Duration::from_millis(300), goes_on).await;

@@ -98,6 +98,21 @@ fn many_gpus_are_numbers_and_many_nodes_are_counted() {
 }
 
 #[test]
+fn long_numbers_widen_their_column() {
+    let expected = "  \
+  node    free / all      plan
+  node-1  60000 / 65535   ■×50,000 □×10,000    50000   chief
+  node-2      5 / 8       □□□□□                    –   too small: 50000 = 50000 needs 50000 GPUs on every node
+50000 GPUs on 1 node (policy pack)
+";
+    let nodes = vec![
+        Node::new("node-1").with_gpus(DEFAULT_RESOURCE, 60_000, 65_535),
+        Node::new("node-2").with_gpus(DEFAULT_RESOURCE, 5, 8),
+    ];
+    assert_eq!(drawn(nodes, &Request::new(50_000), &Paper { width: 120, ..Paper::default() }), expected);
+}
+
+#[test]
 fn a_refusal_is_a_table_of_what_could_be_had_and_what_would_help() {
     let mut cluster = nodes(&[2, 3, 0]);
     cluster[0].holders = vec![holder("job bert-a91", 6, 12_000)];

@@ -119,6 +119,17 @@ fn fewer_domains_go_before_fewer_nodes() {
 }
 
 #[test]
+fn of_as_few_nodes_in_as_few_racks_those_with_the_fewest_free_gpus_are_taken() {
+    let racks = ["a", "a", "a", "a", "b", "b", "b", "c"];
+    let nodes = nodes(&[6, 1, 6, 5, 10, 4, 5, 12]);
+    let nodes = nodes.into_iter().zip(racks).map(|(node, rack)| node.with_label(RACK, rack)).collect();
+    let cluster = Snapshot::new(0, vec![RACK.to_owned()], nodes).expect("a cluster");
+    // Two racks have 33 only with six nodes. All but node-2 would do as well, but 3 GPUs would be left over.
+    let expected = "10 + 6 + 6 + 5 + 5 + 1 on node-5, node-1, node-3, node-4, node-7, node-2";
+    assert_eq!(summary(&cluster, &Request::new(33)), expected);
+}
+
+#[test]
 fn levels_inside_a_preferred_one_do_not_count() {
     let request = |topology| Request { topology, ..Request::new(11) };
     // By blocks the best fit is 8 + 4, and rack b is no reason to use three nodes.
@@ -380,6 +391,28 @@ fn where_no_pod_fits_that_is_said_and_no_hint_given_that_would_not_help() {
         let expected = hint.map(|hint| format!("{hint} would add 8 free GPUs of node-1"));
         assert_eq!(help, expected.into_iter().collect::<Vec<_>>(), "{said}");
     }
+}
+
+#[test]
+fn a_limit_for_a_node_is_named_where_a_higher_one_would_help() {
+    let refused = refusal(&flat(nodes(&[8, 4])), &Request { per_node: Some(5), ..Request::new(12) });
+    assert_eq!(refused.help(), ["a higher limit for a node would add 3 free GPUs of node-1"]);
+}
+
+#[test]
+fn a_cordoned_node_that_is_full_is_no_help() {
+    let mut nodes = nodes(&[2, 0]);
+    nodes[1].cordoned = true;
+    assert_eq!(refusal(&flat(nodes), &Request::new(4)).help(), ["2 GPUs could start now: --gpus 2"]);
+}
+
+#[test]
+fn a_summary_names_eight_nodes_at_most() {
+    let ones = |count: usize| flat(nodes(&vec![1; count]));
+    let (shares, names) = (["1"; 8].join(" + "), (1..=8).map(|node| format!("node-{node}")));
+    let names = names.collect::<Vec<_>>().join(", ");
+    assert_eq!(summary(&ones(8), &Request::new(8)), format!("{shares} on {names}"));
+    assert_eq!(summary(&ones(9), &Request::new(9)), format!("{shares} + … on {names}, and 1 more"));
 }
 
 #[test]

@@ -1,7 +1,10 @@
 //! Snapshots as files: saved and replayed, tolerant of what is new, and firm with what cannot be.
 
 use crate::clusters::{flat, holder, nodes};
-use ronde_placement::{DEFAULT_RESOURCE, Effect, Node, Plan, Request, Snapshot, SnapshotError, Taint, plan};
+use ronde_placement::{
+    DEFAULT_RESOURCE, Effect, MOST_GPUS_OF_A_NODE, MOST_LEVELS, MOST_NODES, Node, Plan, Request, Snapshot,
+    SnapshotError, Taint, plan,
+};
 use serde_json::{Value, json};
 
 fn read(value: Value) -> Result<Snapshot, String> {
@@ -75,6 +78,20 @@ fn a_later_version_is_told_before_anything_it_changed() {
 fn a_cluster_that_is_made_is_checked_like_one_that_is_read() {
     let twice = Snapshot::new(0, vec![], vec![Node::new("a"), Node::new("a")]);
     assert_eq!(twice, Err(SnapshotError::Twice("a".to_owned())));
+}
+
+#[test]
+fn a_cluster_may_be_as_large_as_the_limits_say() {
+    let nodes = |count: usize| (0..count).map(|number| Node::new(number.to_string())).collect();
+    assert!(Snapshot::new(0, vec![], nodes(MOST_NODES)).is_ok());
+    for more in [1, 2] {
+        let refused = Snapshot::new(0, vec![], nodes(MOST_NODES + more));
+        assert_eq!(refused, Err(SnapshotError::Nodes(MOST_NODES + more)));
+    }
+    let node = Node::new("a").with_gpus("g", 0, MOST_GPUS_OF_A_NODE);
+    assert!(Snapshot::new(0, vec![], vec![node]).is_ok());
+    let levels = |count: usize| (0..count).map(|level| level.to_string()).collect();
+    assert!(Snapshot::new(0, levels(MOST_LEVELS), vec![]).is_ok());
 }
 
 #[test]

@@ -1,5 +1,7 @@
 """Elastic training with PyTorch."""
 
+from horovod.torch.elastic import sampler as sampler
+from horovod.torch.elastic import state as state
 from ronde.torch.elastic import (
     ElasticSampler,
     TorchState,

@@ -119,7 +119,7 @@ func (p *plugin) serve(folder, resource string) error {
 	}
 	log.Printf("registered %d of %s", p.count, resource)
 	for {
-		time.Sleep(200 * time.Millisecond)
+		time.Sleep(200 * time.Millisecond) // sleep: between two looks
 		now, err := os.Stat(kubelet)
 		if err != nil || !os.SameFile(life, now) {
 			return nil
@@ -148,6 +148,6 @@ func main() {
 		if err := offered.serve(*folder, *resource); err != nil && !os.IsNotExist(err) {
 			log.Print(err)
 		}
-		time.Sleep(100 * time.Millisecond)
+		time.Sleep(100 * time.Millisecond) // sleep: between two tries
 	}
 }

@@ -143,7 +143,7 @@ await() {
     shift
     until "$@" >/dev/null 2>&1; do
         [ $SECONDS -lt "$end" ] || { echo "error: waited in vain: $*" >&2 && "$@"; }
-        sleep 0.2
+        sleep 0.2 # sleep: between two tries
     done
 }
 

@@ -1,0 +1,1 @@
+"""What ``tools/test`` and ``tools/lint`` share: running steps (``runner``) and reading their logs (``results``)."""
