@@ -6,10 +6,12 @@ in folders whose names say so; the script under test and everything else that it
 
 from __future__ import annotations
 
+import http.server
 import shutil
 import socket
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -155,6 +157,28 @@ def machine(tmp_path: Path, system: Path) -> Iterator[Machine]:
         yield Machine(tmp_path, system, server)
 
 
+class FakeInstaller(http.server.BaseHTTPRequestHandler):
+    """Answers every request with a program that leaves a file in the home folder."""
+
+    def do_GET(self) -> None:
+        """Send the program."""
+        self.send_response(200)
+        self.end_headers()
+        self.wfile.write(b"#!/bin/sh\ntouch $HOME/ran\n")
+
+    def log_message(self, *_: object) -> None:
+        """Say nothing."""
+
+
+@pytest.fixture
+def fake_rustup_server() -> Iterator[str]:
+    """Return the address of a server whose only program is not rustup's."""
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), FakeInstaller) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        yield "http://{}:{}".format(*server.server_address)
+        server.shutdown()
+
+
 @pytest.mark.parametrize("goal", ["demo", "test"])
 def test_says_nothing_where_everything_is_there(machine: Machine, goal: str) -> None:
     assert machine.chosen(goal) == (str(machine.rust), "/fake-python/python3")
@@ -250,11 +274,19 @@ def test_says_that_no_rust_is_available(machine: Machine) -> None:
     done = machine.setup("demo", RUSTUP_UPDATE_ROOT=nobody, PYTHON=sys.executable)
     assert done.returncode == 1
     started, line = done.stderr.splitlines()
-    assert started.startswith("setting up rust-")
+    assert started == f"installing Rust into {machine.cache} with rustup"
     assert line.startswith(
         "error: Rust 1.89 or newer is needed: none is installed, Debian GNU/Linux 99 (test) has 1.63.0, "
         f"and rustup cannot be used: {nobody}/"
     )
+
+
+def test_runs_no_installer_but_the_one_that_is_pinned(machine: Machine, fake_rustup_server: str) -> None:
+    machine.remove_rust()
+    done = machine.setup("demo", RUSTUP_UPDATE_ROOT=fake_rustup_server, PYTHON=sys.executable)
+    assert done.returncode == 1
+    assert done.stderr.endswith("/rustup-init: not the file that was expected\n")
+    assert not (machine.home / "ran").exists()
 
 
 def test_takes_rust_that_is_too_old_for_none(machine: Machine, tmp_path: Path) -> None:
