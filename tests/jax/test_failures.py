@@ -41,7 +41,7 @@ def test_arguments_that_make_no_sense() -> None:
         hvd.allgather(jnp.ones(2, jnp.int4))
     with pytest.raises(ValueError, match="predivide"):
         hvd.reduce_gradients(np.ones(2), op=hvd.Sum, gradient_predivide_factor=2.0)
-    close(hvd.allreduce(np.ones(2)), np.ones(2))
+    close(hvd.allreduce(np.ones(2), op=hvd.Sum), np.full(2, float(hvd.size())))
 
 
 @on_ranks(2)
@@ -93,8 +93,8 @@ def test_a_failure_in_flight_is_over_after_a_barrier() -> None:
     with pytest.raises(JaxRuntimeError, match="FAILED_PRECONDITION"):
         failing(np.ones((300, 300))).block_until_ready()
     hvd.barrier()
-    close(jax.jit(lambda array: hvd.allreduce(array))(np.ones(2)), np.ones(2))
-    close(hvd.allreduce(np.ones(2)), np.ones(2))
+    close(jax.jit(lambda array: hvd.allreduce(array, op=hvd.Sum))(np.ones(2)), np.full(2, 2.0))
+    close(hvd.allreduce(np.ones(2), op=hvd.Sum), np.full(2, 2.0))
 
 
 @on_ranks(3)

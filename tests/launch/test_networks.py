@@ -63,7 +63,8 @@ def test_hosts_that_reach_each_other_by_one_family_only_use_that_one(hosts: SshH
 
 def test_an_interface_may_be_named(hosts: SshHosts) -> None:
     with troubles.unreachable_interface(hosts, 2):
-        sums(hosts, "--network-interfaces", "eth0,ens3,enp0s31f6")
+        done = sums(hosts, "--network-interfaces", "eth0,ens3,enp0s31f6", "--verbose")
+    assert "aaa0" not in done.errors, "the other interface was not even tried"
 
 
 def test_a_named_interface_that_nobody_has_is_an_error(hosts: SshHosts) -> None:

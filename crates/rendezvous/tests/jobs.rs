@@ -100,7 +100,8 @@ fn all_ranks_get_all_cards_exchange_and_leave_in_order() {
         }
     });
     assert_eq!(job.server.wait_over(PATIENCE), Some(Ok(())));
-    assert!(job.server.departures().iter().all(|departure| departure.orderly));
+    let departures: Vec<bool> = job.server.departures().iter().map(|departure| departure.orderly).collect();
+    assert_eq!(departures, [true; 24]);
 }
 
 #[test]

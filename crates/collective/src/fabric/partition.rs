@@ -58,6 +58,14 @@ mod tests {
     #[test]
     fn answers_of_the_wrong_length_are_refused() {
         assert!(Links::from_answers(&[vec![0, 0], vec![1]]).is_err());
-        assert!(Links::from_answers(&[vec![0, 0], vec![1, 0]]).expect("well formed").linked(0, 1));
+    }
+
+    #[test]
+    fn two_ranks_are_linked_if_the_higher_one_reached_the_lower_one() {
+        let answers = [vec![0, 0, 0], vec![1, 0, 0], vec![0, 1, 0]];
+        let links = Links::from_answers(&answers).expect("well formed");
+        for (a, b, linked) in [(0, 1, true), (1, 2, true), (0, 2, false)] {
+            assert_eq!((links.linked(a, b), links.linked(b, a)), (linked, linked), "{a} and {b}");
+        }
     }
 }

@@ -41,14 +41,11 @@ impl Storage {
 
     /// Looks for a package: where Python has it anyway, or in the cache. Whether it has to be sent.
     pub(super) fn look_for(&mut self, path: &str, hash: &str) -> Result<bool, Error> {
-        let is_it = |root: &Path| {
-            Package::at(root).and_then(|package| package.hash().ok()).is_some_and(|found| found == hash)
-        };
-        if is_it(Path::new(path)) {
+        if is_package(Path::new(path), hash) {
             return Ok(false);
         }
         let cached = cache().join(hash);
-        let wanted = !is_it(&cached);
+        let wanted = !is_package(&cached, hash);
         self.package = Some((cached, hash.to_owned()));
         Ok(wanted)
     }
@@ -93,15 +90,7 @@ impl Storage {
         if found.as_ref() != Some(hash) {
             return Err(problem(io::Error::other("what arrived is not what was sent")));
         }
-        match fs::rename(unfinished, folder) {
-            Ok(()) => {}
-            // Somebody else was faster, with the same contents.
-            Err(_) if folder.is_dir() => {
-                let _ = fs::remove_dir_all(unfinished);
-            }
-            Err(source) => return Err(problem(source)),
-        }
-        Ok(())
+        put(unfinished, folder, hash).map_err(problem)
     }
 
     /// The names of the task's files: what to do, and where each rank's result goes.
@@ -123,6 +112,28 @@ impl Storage {
 impl Drop for Storage {
     fn drop(&mut self) {
         self.scratch.remove();
+    }
+}
+
+/// Whether a folder has the package with this hash.
+fn is_package(root: &Path, hash: &str) -> bool {
+    Package::at(root).and_then(|package| package.hash().ok()).is_some_and(|found| found == hash)
+}
+
+/// Gives a package that is complete its name.
+fn put(unfinished: &Path, folder: &Path, hash: &str) -> io::Result<()> {
+    match fs::rename(unfinished, folder) {
+        Err(error) if !folder.is_dir() => Err(error),
+        // Another agent was faster, with the same contents.
+        Err(_) if is_package(folder, hash) => fs::remove_dir_all(unfinished),
+        // What is there is damaged. It moves to where it is removed even if this agent is killed.
+        Err(_) => {
+            let damaged = unfinished.join("damaged");
+            fs::rename(folder, &damaged)?;
+            fs::remove_dir_all(damaged)?;
+            fs::rename(unfinished, folder)
+        }
+        Ok(()) => Ok(()),
     }
 }
 
@@ -170,6 +181,37 @@ pub(super) fn pieces(mut file: File, mut pass: impl FnMut(Vec<u8>) -> bool) -> i
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// Makes a package whose modules have this content.
+    fn package(root: &Path, content: &str) {
+        for module in ["ronde/__init__.py", "horovod/__init__.py"] {
+            append(root, module, false, content.as_bytes()).expect("written");
+        }
+    }
+
+    #[test]
+    fn a_package_that_arrives_replaces_a_damaged_one_but_not_an_equal_one() {
+        let root = std::env::temp_dir().join(format!("ronde-packages-{}", std::process::id()));
+        let (unfinished, folder) = (root.join("unfinished"), root.join("cached"));
+        package(&unfinished, "x = 1");
+        let hash = Package::at(&unfinished).expect("a package").hash().expect("readable");
+        let entries = || fs::read_dir(&folder).expect("a folder").count();
+
+        package(&folder, "x =");
+        put(&unfinished, &folder, &hash).expect("in place of the damaged one");
+        assert!(is_package(&folder, &hash));
+        assert_eq!(entries(), 2, "nothing of the damaged one is left");
+
+        fs::write(folder.join("compiled"), "").expect("written");
+        package(&unfinished, "x = 1");
+        put(&unfinished, &folder, &hash).expect("there already");
+        assert_eq!(entries(), 3, "it is the one that was there");
+        assert!(!unfinished.exists());
+
+        package(&unfinished, "x = 1");
+        assert!(put(&unfinished, &root.join("missing/cached"), &hash).is_err());
+        fs::remove_dir_all(root).expect("removed");
+    }
 
     #[test]
     fn names_that_lead_out_of_the_folder_are_refused() {

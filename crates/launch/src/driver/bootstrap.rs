@@ -1,9 +1,9 @@
 //! The command that ssh runs on a host: find our own program there and become its agent, or ask for the program first.
 //!
 //! It must work in any login shell, so it is one word for `/bin/sh`, without quotes that shells treat differently. The
-//! program lies in a cache under the hash of its contents, written under another name and renamed, so that it is either
-//! whole or not there; a copy at the place where it lies on this machine does as well. The script must outlive the
-//! connection, to remove what was sent in part, so nothing it says may kill it.
+//! program lies in a cache under the hash of its contents, written under another name and renamed. One that was cut short
+//! since, by a full disk or a crash, has another size and is replaced. A copy at the place where it lies on this machine
+//! does as well. The script must outlive the connection, to remove what was sent in part, so nothing it says may kill it.
 
 use std::path::Path;
 
@@ -12,7 +12,7 @@ pub(super) fn command(hash: &str, size: u64, own_path: &Path) -> String {
     let own_path = quoted(&own_path.to_string_lossy());
     let script = format!(
         r#"trap "" PIPE; B={hash}; C="${{XDG_CACHE_HOME:-$HOME/.cache}}/ronde/agents"; R="$C/$B"; P={own_path};
-if [ ! -x "$R" ]; then
+if [ ! -x "$R" ] || [ "$(wc -c <"$R")" -ne {size} ]; then
   if [ -x "$P" ] && [ "$("$P" agent --fingerprint 2>/dev/null)" = "$B" ]; then R="$P"; else
     T="$C/.$B.$$"; umask 077;
     mkdir -p "$C" && : >"$T" || {{ printf "\n\001ronde agent failed\001\n"; exit 97; }};

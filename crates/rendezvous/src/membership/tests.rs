@@ -92,6 +92,41 @@ fn a_join_that_cannot_be_is_refused_and_disturbs_nobody() {
 }
 
 #[test]
+fn a_card_may_be_as_long_as_fits_in_the_table() {
+    for (more, refused) in [(0, false), (1, true)] {
+        let card = vec![0; MAX_PAYLOAD / 3 + more];
+        let actions =
+            Membership::new(3).handle(ZERO, Event::Joined { rank: 1, size: 3, host: "h".into(), card });
+        assert_eq!(matches!(actions[..], [Action::Refuse { .. }]), refused, "{more} bytes too long");
+    }
+}
+
+#[test]
+fn who_has_joined_and_who_takes_part_is_known_at_any_time() {
+    let mut job = Membership::new(2);
+    job.handle(ZERO, join(1, 2));
+    assert_eq!(job.joined(), [false, true]);
+    assert!(!job.is_in_round(1), "it waits for the first table");
+    job.handle(ZERO, join(0, 2));
+    assert!(job.is_in_round(0) && job.is_in_round(1));
+    job.handle(ZERO, Event::Left { rank: 0 });
+    assert!(!job.is_in_round(0) && job.is_in_round(1));
+    job.handle(ZERO, join(0, 2));
+    assert!(!job.is_in_round(0), "it waits for the next table");
+    assert_eq!(job.joined(), [true, true]);
+}
+
+#[test]
+fn a_rank_that_is_back_is_not_gone_any_more() {
+    let mut job = running(3);
+    job.handle(ZERO, Event::Left { rank: 0 });
+    job.handle(ZERO, Event::Left { rank: 1 });
+    job.handle(ZERO, join(0, 3));
+    let gone: Vec<usize> = job.partings().iter().map(|parting| parting.rank).collect();
+    assert_eq!(gone, [1]);
+}
+
+#[test]
 fn a_lost_connection_waits_for_the_supervisors_reason_but_not_for_long() {
     let mut job = running(300);
     assert_eq!(job.handle(ms(10), disconnected(7)), []);
