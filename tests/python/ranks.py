@@ -16,6 +16,8 @@ from typing import NamedTuple
 
 HERE = Path(__file__).parent
 REPOSITORY = HERE.parents[1]
+# Ends jobs that hang, and none on a machine that is busy with other things.
+LIMIT = 300.0
 # For ranks that ignore the launcher's request to end, since they want to see the error first: nobody is killed before.
 NO_KILL = ["--grace", "600"]
 
@@ -45,7 +47,7 @@ def await_that(what: str, is_so: Callable[[], bool], seconds: float = 60.0) -> N
         time.sleep(0.01)  # sleep: between two looks
 
 
-def launch(ranks: int, command: list[str], timeout: float = 60.0, **variables: str) -> Finished:
+def launch(ranks: int, command: list[str], timeout: float = LIMIT, **variables: str) -> Finished:
     """Run a command on some ranks of this machine and return when the job has ended."""
     environment = {**os.environ, "PYTHONPATH": search_path(HERE), "PYTHONUNBUFFERED": "1", **variables}
     ronde = os.environ.get("RONDE_TEST_LAUNCHER") or Path(sys.executable).with_name("ronde")
@@ -63,7 +65,7 @@ def launch(ranks: int, command: list[str], timeout: float = 60.0, **variables: s
 
 
 def on_ranks(
-    ranks: int, function: Callable[[], None], timeout: float = 60.0, options: Sequence[str] = (), **variables: str
+    ranks: int, function: Callable[[], None], timeout: float = LIMIT, options: Sequence[str] = (), **variables: str
 ) -> Finished:
     """Run a function on some ranks; it finds the variables in its environment. The options are the launcher's."""
     call = f"from {function.__module__} import {function.__name__} as program; program()"
