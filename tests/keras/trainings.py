@@ -71,7 +71,10 @@ def train_together(
 
 def same_weights(model: Any, other: Any, tolerance: float = 1e-5) -> None:
     """Compare what two models have learned."""
-    for found, expected in zip(model.get_weights(), other.get_weights()):
+    ours, theirs = model.get_weights(), other.get_weights()
+    # A model that was not built has none.
+    assert len(ours) == len(theirs) > 0
+    for found, expected in zip(ours, theirs):
         numpy.testing.assert_allclose(found, expected, rtol=tolerance, atol=tolerance)
 
 

@@ -65,8 +65,9 @@ def train_together(make: Callable[[Any], Any]) -> Any:
 
 def assert_same(net: Any, other: Any, tolerance: float = 1e-7) -> None:
     """Fail unless two networks have the same parameters."""
-    theirs = other.collect_params()
-    for name, parameter in net.collect_params().items():
+    ours, theirs = net.collect_params(), other.collect_params()
+    assert ours.keys() == theirs.keys() != set()
+    for name, parameter in ours.items():
         np.testing.assert_allclose(
             parameter.data().asnumpy(), theirs[name].data().asnumpy(), rtol=tolerance, atol=tolerance, err_msg=name
         )

@@ -81,6 +81,7 @@ def train_together(
 
 def assert_same(weights: list[Any], others: list[Any], tolerance: float = 1e-10) -> None:
     """Fail unless two networks have the same weights."""
+    assert len(weights) == len(others) > 0
     for weight, other in zip(weights, others):
         np.testing.assert_allclose(np.asarray(weight), np.asarray(other), rtol=tolerance, atol=tolerance)
 

@@ -68,8 +68,9 @@ def train_together(make: Callable[[Any], Any], steps: int = STEPS, **options: An
 
 def assert_same(model: nn.Module, other: nn.Module, tolerance: float = 1e-10) -> None:
     """Fail unless two models have the same parameters and buffers."""
-    theirs = other.state_dict()
-    for name, value in model.state_dict().items():
+    ours, theirs = model.state_dict(), other.state_dict()
+    assert ours.keys() == theirs.keys() != set()
+    for name, value in ours.items():
         torch.testing.assert_close(
             value, theirs[name], rtol=tolerance, atol=tolerance, msg=f"{name}: {value} is not {theirs[name]}"
         )

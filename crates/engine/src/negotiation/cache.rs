@@ -261,6 +261,26 @@ mod tests {
     }
 
     #[test]
+    fn the_past_is_looked_through_each_time_it_has_doubled() {
+        let mut cache = Cache::new(1, true);
+        // Each name but the first sends another one into the past.
+        let name = |count: usize, cache: &mut Cache| {
+            for number in 0..count {
+                assert!(!cache.is_crowded(), "{number} of {count}");
+                cache.assign(0, facts(&format!("{count}.{number}"))).expect("slot 0 exists");
+            }
+        };
+        name(PRUNE_FIRST + 1, &mut cache);
+        assert!(cache.is_crowded());
+        cache.forget(0);
+        assert_eq!(cache.past.len(), PRUNE_FIRST, "somebody has seen nothing yet");
+        name(PRUNE_FIRST, &mut cache);
+        assert!(cache.is_crowded());
+        cache.forget(cache.version());
+        assert!(cache.past.is_empty() && !cache.is_crowded());
+    }
+
+    #[test]
     fn slots_out_of_place_are_refused() {
         let mut cache = Cache::new(2, false);
         assert!(cache.assign(2, facts("a")).is_err());

@@ -385,3 +385,31 @@ impl Tally {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_all_others_have_seen_is_the_least_that_one_who_stays_has_seen() {
+        let mut ledger = Ledger::new((0..4).map(|part| Run::of([part])).collect());
+        for (part, version) in [(0, 1), (1, 7), (2, 5), (3, 3)] {
+            ledger.see(part, version, 9).expect("it was sent");
+        }
+        assert_eq!((ledger.seen_by_others(0), ledger.seen_by_others(3)), (3, 1));
+        ledger.leave(3).expect("once");
+        assert_eq!(ledger.seen_by_others(0), 5);
+        for part in [1, 2] {
+            ledger.leave(part).expect("once");
+        }
+        assert_eq!(ledger.seen_by_others(0), u64::MAX, "nobody else sends slot numbers");
+    }
+
+    #[test]
+    fn nobody_sees_what_was_not_sent_or_goes_back() {
+        let mut ledger = Ledger::new(vec![Run::of([0])]);
+        for (version, is_possible) in [(5, true), (5, true), (4, false), (9, true), (10, false)] {
+            assert_eq!(ledger.see(0, version, 9).is_ok(), is_possible, "{version}");
+        }
+    }
+}

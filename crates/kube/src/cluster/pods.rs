@@ -360,3 +360,26 @@ fn is_refusal(reason: &str) -> bool {
             "UnexpectedAdmissionError" | "TopologyAffinityError" | "NodeAffinity" | "NodeShutdown"
         )
 }
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn the_image_is_there_once_the_container_that_trains_has_one() {
+        for (id, pulled) in [("", false), ("sha256:0f", true)] {
+            let train =
+                json!({"name": "train", "image": "i", "imageID": id, "ready": false, "restartCount": 0});
+            let pod = json!({
+                "metadata": {"labels": {names::MANAGED_BY: names::RONDE, names::JOB_UID: "uid-mnist"}},
+                "spec": {"containers": []},
+                "status": {"containerStatuses": [train]},
+            });
+            let pod: Pod = serde_json::from_value(pod).expect("a pod");
+            let own = OwnPod::read(&pod, pod.spec.as_ref().expect("a spec")).expect("ours");
+            assert_eq!(own.pulled, pulled, "{id:?}");
+        }
+    }
+}

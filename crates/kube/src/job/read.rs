@@ -67,6 +67,14 @@ mod tests {
     }
 
     #[test]
+    fn what_is_left_out_has_the_value_that_the_manual_names() {
+        let spec = read_spec(&written());
+        assert_eq!(spec.resource, "nvidia.com/gpu");
+        assert_eq!((spec.run_as_user, spec.run_as_group), (1000, 1000));
+        assert_eq!((spec.start_deadline_seconds, spec.ttl_seconds_after_finished), (600, 3600));
+    }
+
+    #[test]
     fn what_cannot_be_read_is_named_with_what_to_write_and_the_rest_is_kept() {
         for (field, value, words) in [
             ("memoryPerGpu", json!("16GB"), "memoryPerGpu: \"16GB\" is not an amount; write 4 or 500m"),

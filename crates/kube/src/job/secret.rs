@@ -20,3 +20,19 @@ pub(crate) fn secret(job: &Job, digits: &str, keys: Vec<(String, String)>) -> Se
         ..Secret::default()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::job::examples;
+
+    #[test]
+    fn the_digits_and_the_keys_of_ssh_are_files_of_one_secret_that_stays_as_it_is() {
+        let key = ("id_ed25519".to_owned(), "private".to_owned());
+        let secret = secret(&examples::job("mnist", 6), "0f0f", vec![key]);
+        let data = secret.data.expect("files");
+        let files: Vec<_> = data.iter().map(|(name, bytes)| (name.as_str(), bytes.0.as_slice())).collect();
+        assert_eq!(files, [("id_ed25519", &b"private"[..]), (KEY, b"0f0f")]);
+        assert_eq!(secret.immutable, Some(true));
+    }
+}

@@ -4,6 +4,7 @@
 mod agreement;
 mod garbage;
 mod joining;
+mod listening;
 mod load;
 mod mismatches;
 mod network;

@@ -119,6 +119,20 @@ fn a_set_counts_as_a_whole_from_its_first_pod_on() {
 }
 
 #[test]
+fn what_the_pods_of_a_claim_take_besides_gpus_counts_too() {
+    let claim = [("a", 5), ("b", 1)];
+    let pods = [0, 1].map(|member| ours("mnist", &claim, member, "2026-01-01T00:00:50Z", 7));
+    let ledger = Ledger::of(&[node("a", 8), node("b", 8)], &pods);
+    // What brings our program into a pod asks for a tenth of a CPU and 128 MiB.
+    for node in ledger.free(now()).expect("a snapshot").nodes {
+        assert_eq!(
+            (node.free_cpu_milli, node.free_memory, node.free_pods),
+            (31_900, (64 << 30) - (128 << 20), 109)
+        );
+    }
+}
+
+#[test]
 fn pods_that_the_scheduler_was_let_at_count_one_by_one_and_never_get_stale() {
     let claim = [("a", 5), ("b", 1)];
     let mut pods = [0, 1].map(|member| ours("mnist", &claim, member, "2026-01-01T00:00:00Z", 7));
@@ -344,5 +358,8 @@ fn what_is_told_again_is_no_change() {
     ledger.note_pod(&stranger("p", Some("a"), 3, json!({})));
     assert_eq!(ledger.changes(), before);
     ledger.note_node(&node("a", 4));
-    assert!(ledger.changes() > before);
+    let smaller = ledger.changes();
+    assert!(smaller > before);
+    ledger.note_pod(&stranger("q", Some("a"), 1, json!({})));
+    assert!(ledger.changes() > smaller);
 }
