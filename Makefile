@@ -14,7 +14,8 @@ SOURCES := $(shell find crates python deploy/openstack deploy/images examples -t
 	Cargo.toml Cargo.lock pyproject.toml README.md LICENSE tools/build-wheel tools/zig-cc tools/requirements-build.txt
 
 .PHONY: help demo demo-torch wheel test test-fast test-launch test-slurm test-images test-jupyter test-torch \
-	test-frameworks test-gpu test-kills test-kubernetes test-openstack cluster-up cluster-down lint kill-campaign \
+	test-frameworks test-gpu test-kills test-kubernetes test-openstack cluster-up cluster-down lint flakes \
+	kill-campaign \
 	bench bench-net bench-torch \
 	bench-horovod bench-tensorflow bench-launch bench-gpu bench-kube bench-placement clean
 
@@ -93,6 +94,9 @@ test-gpu: ## run the tests that need a GPU, with the PyTorch of PYTHON=python3; 
 
 lint: ## check formatting, lints, types and licenses
 	tools/lint
+
+flakes: ## run every test again and again, idle and under load, for MINUTES=60; ONLY=placement names some, FORGET=1 drops counts
+	@$(or $(PYTHON),python3) tools/flakes --minutes $(or $(MINUTES),60) --only '$(ONLY)' $(if $(FORGET),--forget) $(ARGS)
 
 kill-campaign: ## kill ranks at random moments of collectives, KILLS times in each of six layouts
 	RONDE_KILLS=$(or $(KILLS),50) cargo test --locked --package ronde-engine --test death

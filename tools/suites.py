@@ -57,6 +57,8 @@ HOST_PACKAGES = (
     "tcsh:tcsh",
     "fish:fish",
 )
+# What tests/hosts/built.py would build during a test.
+PROGRAMS = 'PYTHONPATH=tests/hosts python3 -c "import built; built.programs()"'
 ANSIBLE = "tools/python-env ansible"
 IMAGES = ("tests/images/prepare tools", "tests/images/prepare base")
 
@@ -144,6 +146,7 @@ SUITES = (
         root=True,
         alone=True,
         packages=HOST_PACKAGES,
+        setup=(PROGRAMS,),
     ),
     Suite(
         name="launch",
@@ -155,6 +158,7 @@ SUITES = (
         root=True,
         alone=True,
         packages=HOST_PACKAGES,
+        setup=(PROGRAMS,),
     ),
     Suite(
         name="kubernetes",
