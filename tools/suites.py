@@ -26,6 +26,14 @@ class Group(Enum):
 
 
 @dataclass(frozen=True)
+class SetUp:
+    """A command line for the root of the repository that takes minutes on a new machine, and seconds later."""
+
+    name: str
+    command: str
+
+
+@dataclass(frozen=True)
 class Suite:
     """Test files that run in the same environment and need the same things."""
 
@@ -41,14 +49,20 @@ class Suite:
     """Only root can run it."""
     alone: bool = False
     """No other test may run at the same time."""
-    setup: tuple[str, ...] = ()
-    """Command lines for the root of the repository. They fill the cache, and take minutes on a new machine."""
+    setup: tuple[SetUp, ...] = ()
 
 
 OLDER_TENSORFLOW = tuple(f"tensorflow-{version}" for version in ("2.19", "2.18", "2.15", "2.13"))
 
-ANSIBLE = "tools/python-env ansible"
-IMAGES = ("tests/images/prepare tools", "tests/images/prepare base")
+ANSIBLE = SetUp("packages ansible", "tools/python-env ansible")
+DOCKER = SetUp("docker", "tests/images/prepare tools")
+BASE_IMAGE = SetUp("base image", "tests/images/prepare base")
+KUBERNETES = SetUp("kubernetes", "tools/kubernetes cluster")
+KUBERNETES_PROGRAMS = SetUp("programs of nodes", "tools/kubernetes programs")
+OPENSTACK_PROVIDER = SetUp("openstack provider", "tools/openstack provider")
+OPENTOFU = SetUp("opentofu", "type -P terraform tofu || tools/openstack tofu")
+# What tests/hosts/built.py would otherwise build during a test.
+HOST_PROGRAMS = SetUp("programs of hosts", 'PYTHONPATH=tests/hosts "$PYTHON" -c "import built; built.programs()"')
 
 SUITES = (
     Suite(
@@ -138,6 +152,7 @@ SUITES = (
         "test_hosts.py measures the speed of links",
         root=True,
         alone=True,
+        setup=(HOST_PROGRAMS,),
     ),
     Suite(
         name="launch",
@@ -148,6 +163,7 @@ SUITES = (
         "of the test only, but they must be gone within seconds, so other tests would disturb these",
         root=True,
         alone=True,
+        setup=(HOST_PROGRAMS,),
     ),
     Suite(
         name="kubernetes",
@@ -156,11 +172,7 @@ SUITES = (
         patterns=("tests/kubernetes/test_training.py",),
         reason="nodes are namespaces, which need root; Kubernetes is built with Go, and the images with Docker",
         root=True,
-        setup=(
-            "tools/kubernetes cluster",
-            "tools/kubernetes programs",
-            *IMAGES,
-        ),
+        setup=(KUBERNETES, KUBERNETES_PROGRAMS, DOCKER, BASE_IMAGE),
     ),
     Suite(
         name="terraform",
@@ -172,7 +184,7 @@ SUITES = (
             "tests/openstack/test_real_terraform.py",
         ),
         reason="the OpenStack provider is built with Go, and so is OpenTofu where there is no Terraform; needs no root",
-        setup=("tools/openstack provider", "type -P terraform tofu || tools/openstack tofu"),
+        setup=(OPENSTACK_PROVIDER, OPENTOFU),
     ),
     Suite(
         name="cluster-local",
@@ -181,7 +193,7 @@ SUITES = (
         patterns=("tests/openstack/test_local.py",),
         reason="containers under a Docker daemon in a network namespace, which needs root",
         root=True,
-        setup=(ANSIBLE, *IMAGES),
+        setup=(ANSIBLE, DOCKER, BASE_IMAGE),
     ),
     Suite(
         name="jupyter",

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -10,10 +12,12 @@ import pytest
 from campaign import cargo_tests, report
 from campaign.fingerprints import Fingerprints, modules_of, searched
 from campaign.outcomes import failures
+from campaign.pytest_files import PythonFile, python_files, set_up
 from campaign.record import Record, Run
 from campaign.report import Named
 from campaign.schedule import Candidate, Kind, Mode, next_run, seconds_missing
 from campaign.supervise import Ended
+from suites import SUITES
 
 OK = Ended(0, 1.0, hung=False, left=())
 FAILED = Ended(101, 1.0, hung=False, left=())
@@ -90,6 +94,15 @@ test slow has been running for over 60 seconds
 test stuck has been running for over 60 seconds
 test slow ... ok
 """
+STACK = """\
+Fatal Python error: Aborted
+
+Current thread 0x00007f96ecc2eb80 (most recent call first):
+  File "/usr/lib/python3.11/subprocess.py", line 1209 in wait
+  File "/ronde/tests/python/test_job.py", line 4 in launch
+  File "/ronde/tests/python/test_job.py", line 7 in test_stuck
+  File "/site-packages/_pytest/python.py", line 187 in pytest_pyfunc_call
+"""
 
 
 @pytest.mark.parametrize(
@@ -109,6 +122,7 @@ test slow ... ok
             PYTEST,
             ["tests/a.py::test_one[a", "tests/a.py::test_two", "tests/a.py::test_three", "tests/b.py"],
         ),
+        (Kind.PYTHON, Ended(-6, 1.0, hung=True, left=()), STACK, ["test_stuck (hung)"]),
         (Kind.PYTHON, Ended(5, 1.0, hung=False, left=()), "no tests ran", ["(exit status 5)"]),
         (Kind.PYTHON, OK, "FAILED tests/a.py::test_one is what a passing test printed", []),
     ],
@@ -288,3 +302,18 @@ def test_an_executable_counts_with_the_programs_and_libraries_of_its_package() -
     assert [str(path) for path in jobs.inputs] == ["/t/jobs-1", "/t/libone.so", "/t/one"]
     assert jobs.folder == folder
     assert dict(jobs.environment) == {"CARGO_MANIFEST_DIR": "/ws/one", "RONDE_PTXAS": "/ptxas"}
+
+
+def test_a_suite_that_needs_root_is_left_out_for_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "geteuid", lambda: 1000)
+    units, left_out = set_up([file for file in python_files() if file.suite.root])
+    assert units == []
+    assert [line.partition(" (")[0] for line in left_out] == [
+        f"left out: suite {suite.name}: needs root" for suite in SUITES if suite.root
+    ]
+
+
+def test_a_suite_whose_set_up_fails_is_left_out_with_the_reason() -> None:
+    suite = replace(SUITES[0], packages=(), setup=("true", "exit 3"))
+    units, left_out = set_up([PythonFile("tests/one.py", suite), PythonFile("tests/two.py", suite)])
+    assert (units, left_out) == ([], ["left out: suite python: this failed with status 3: bash -c exit 3"])

@@ -14,6 +14,8 @@ RUST_LINE = re.compile(r"^test (.+) \.\.\. FAILED", re.MULTILINE)
 RUST_LIST = re.compile(r"^failures:\n((?:    \S.*\n)+)", re.MULTILINE)
 RUST_LONG = re.compile(r"^test (.+) has been running for over \d+ seconds", re.MULTILINE)
 RUST_DONE = re.compile(r"^test (.+) \.\.\. (?:ok|ignored|FAILED)", re.MULTILINE)
+# Python's stacks have the innermost call first.
+PYTHON_STACK = re.compile(r'^  File ".*", line \d+ in (test_\w+)$', re.MULTILINE)
 # pytest's short summary.
 PYTHON_LINE = re.compile(r"^(?:FAILED|ERROR) (\S+?::.+?|\S+\.py)(?: - .*)?$", re.MULTILINE)
 
@@ -37,7 +39,7 @@ def _named(kind: Kind, output: str) -> list[str]:
 
 def _unfinished(kind: Kind, output: str) -> list[str]:
     if kind is Kind.PYTHON:
-        return []
+        return _unique(PYTHON_STACK.findall(output))
     done = set(RUST_DONE.findall(output))
     return [name for name in _unique(RUST_LONG.findall(output)) if name not in done]
 

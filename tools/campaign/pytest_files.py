@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from campaign.fingerprints import modules_of
 from campaign.schedule import Kind
 from campaign.units import PrepareError, Unit, output_of
-from suites import ROOT, SUITES, Suite, files
+from suites import ROOT, SUITES, Group, Suite, files
 
 
 @dataclass(frozen=True)
@@ -47,9 +47,10 @@ def _prepared(suite: Suite) -> str:
     if suite.root and os.geteuid() != 0:
         return f"needs root ({suite.reason})"
     try:
-        output_of(["tools/setup", "test", suite.group.value])
-        for line in suite.setup:
-            output_of(["bash", "-c", line])
+        go = ["go"] if suite.group is Group.SYSTEM else []
+        output_of(["tools/setup", "test", suite.group.value, *go])
+        for step in suite.setup:
+            output_of(["bash", "-c", step.command])
     except PrepareError as error:
         return str(error)
     return ""
