@@ -17,7 +17,7 @@ from campaign.record import Record, Run
 from campaign.report import Named
 from campaign.schedule import Candidate, Kind, Mode, next_run, seconds_missing
 from campaign.supervise import Ended
-from suites import SUITES
+from suites import SUITES, SetUp
 
 OK = Ended(0, 1.0, hung=False, left=())
 FAILED = Ended(101, 1.0, hung=False, left=())
@@ -314,6 +314,6 @@ def test_a_suite_that_needs_root_is_left_out_for_others(monkeypatch: pytest.Monk
 
 
 def test_a_suite_whose_set_up_fails_is_left_out_with_the_reason() -> None:
-    suite = replace(SUITES[0], packages=(), setup=("true", "exit 3"))
+    suite = replace(SUITES[0], setup=(SetUp("possible", "true"), SetUp("impossible", "exit 3")))
     units, left_out = set_up([PythonFile("tests/one.py", suite), PythonFile("tests/two.py", suite)])
     assert (units, left_out) == ([], ["left out: suite python: this failed with status 3: bash -c exit 3"])
