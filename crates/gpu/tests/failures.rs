@@ -83,16 +83,22 @@ fn one_call_fails(function: &'static str, path: GpuPath, warm: bool) {
             simulation.fail_next(function, LAUNCH_FAILED);
         }
         barrier.wait();
-        let first = submit(rank.engine, 0, sum("first", tensor)).and_then(|handle| {
-            // Not more than the host's part: the stream's is up to a GPU that works.
-            rank.engine.wait(handle).map(|_| ())
-        });
+        // Not more than the host's part: the stream's is up to a GPU that works.
+        let first = submit(rank.engine, 0, sum("first", tensor)).and_then(|handle| rank.engine.wait(handle));
         // Nobody is left in the middle of it, though nobody has left the job.
         barrier.wait();
         // Whoever was done with its own part before another failed hears of it when that one leaves.
-        let heard = first.and_then(|()| outcome(rank, "second", &memory));
+        let heard = first.and_then(|first| {
+            let second = outcome(rank, "second", &memory);
+            // The first operation did not fail, so a stream uses the memory until its events are reached.
+            for event in first.unwrap_or_default().events {
+                event.wait().expect("a GPU that works");
+            }
+            second
+        });
         heard.expect_err(&format!("rank {me} has to hear that {function} failed"));
     });
+    assert_eq!(simulation.fault(0), None, "memory was freed while a stream used it ({function})");
 }
 
 #[test]
