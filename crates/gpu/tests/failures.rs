@@ -132,6 +132,21 @@ fn a_call_that_fails_on_one_rank_is_heard_of_on_all() {
 }
 
 #[test]
+fn memory_for_the_result_of_an_operation_that_fails_is_freed_only_after_streams_were_waited_for() {
+    let simulation = Simulation::begin();
+    on_gpu(1, GpuPath::Host, |rank| {
+        let memory = rank.memory(&bytes([1.0; 100]));
+        // The engine allocates the result.
+        let tensor = rank.tensor(memory.address(), 0, &[100], DType::F32, 0);
+        simulation.fail_next("cuEventRecord", LAUNCH_FAILED);
+        let gather = Submission::new(Kind::Allgather, "gather", vec![tensor]);
+        rank.complete(0, gather).expect_err("no point could be recorded");
+        let (waited, freed) = (simulation.last("cuStreamSynchronize"), simulation.last("cuMemFreeAsync"));
+        assert!(waited < freed, "freed in call {freed}, but streams were waited for in call {waited}");
+    });
+}
+
+#[test]
 fn memory_that_is_short_on_one_rank_makes_slots_smaller_on_all() {
     let simulation = Simulation::begin();
     let barrier = Barrier::new(2);
