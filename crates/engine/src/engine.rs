@@ -168,30 +168,35 @@ impl Engine {
         let (_, operation) = {
             let mut handles = self.handles();
             let Entry::Occupied(entry) = handles.entry(handle) else { return None };
-            if !entry.get().1.is_settled() {
+            let operation = &entry.get().1;
+            if !operation.is_done() {
+                return None;
+            }
+            self.spoil(operation);
+            if !operation.is_settled() {
                 return None;
             }
             entry.remove()
         };
-        Some(self.outcome(&operation))
+        Some(operation.outcome())
     }
 
-    /// Waits for an operation and forgets its handle. `None`: no such handle.
+    /// Waits for an operation and forgets its handle. `None`: no such handle. When this returns a failure of the operation, no device
+    /// uses its tensors any more.
     pub fn wait(&self, handle: Handle) -> Result<Option<Finished>> {
         let Some((seat, operation)) = self.handles().get(&handle).cloned() else { return Ok(None) };
         seat.wait(&operation)?;
+        self.spoil(&operation);
         operation.settle();
         self.handles().remove(&handle);
-        self.outcome(&operation).map(Some)
+        operation.outcome().map(Some)
     }
 
-    /// The outcome of an operation that is over. What a device has yet to do is worth nothing once a rank is lost: streams then go on
-    /// without the lost rank's part.
-    fn outcome(&self, operation: &Operation) -> Result<Finished> {
-        let finished = operation.outcome()?;
-        match self.common.fabric.check_loss() {
-            Err(loss) if finished.events.iter().any(|event| !event.reached()) => Err(loss.into()),
-            _ => Ok(finished),
+    /// Makes an operation a failed one if a rank is lost before the device is done with it: streams then go on without the lost rank's
+    /// part, and the result is worth nothing. Like every failed operation, it is over only when no device uses its tensors.
+    fn spoil(&self, operation: &Operation) {
+        if let Err(loss) = self.common.fabric.check_loss() {
+            operation.spoil(&loss.into());
         }
     }
 

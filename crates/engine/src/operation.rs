@@ -265,6 +265,14 @@ impl Operation {
         self.end(then);
     }
 
+    /// Makes an operation that is done on the host a failed one, unless its device is done with it as well.
+    pub(crate) fn spoil(&self, error: &Error) {
+        let mut progress = self.progress();
+        if progress.outcome.is_ok() && progress.events.iter().any(|event| !event.reached()) {
+            progress.outcome = Err(error.clone());
+        }
+    }
+
     fn end(&self, then: Option<(Then, Arc<Teller>)>) {
         self.done.raise();
         if let Some((then, teller)) = then {

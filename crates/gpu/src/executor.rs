@@ -153,13 +153,23 @@ impl Worker for Set {
             return Ok(started);
         }
         let entry = path.entry().handle();
+        let mut own = Own::default();
         let ordered = events.iter().try_for_each(|event| event.order(entry).map_err(Error::ShutDown));
-        let started = ordered.and_then(|()| start(path, group, batch, items));
+        let started = ordered.and_then(|()| start(path, group, batch, items, &mut own));
         if !matches!(started, Ok(_) | Err(Error::Invalid(_))) {
             path.drain();
         }
         started
     }
+}
+
+/// Memory that was allocated for a batch. Dropping it frees it in the order of the path's entry stream, while other streams of the
+/// path may still use it. So if the batch fails, it is kept until the path is drained.
+#[derive(Default)]
+struct Own {
+    /// Results of allgather and alltoall, one an item.
+    rows: Vec<Option<Rows>>,
+    stand_in: Option<StandIn>,
 }
 
 /// What a rank by itself gives at once: its own tensors, as soon as they are ready, where the batch changes nothing in them.
@@ -187,6 +197,7 @@ fn start(
     group: &mut Group,
     batch: &Batch,
     items: &[Place<'_>],
+    own: &mut Own,
 ) -> Result<Started, Error> {
     let how =
         Reduction { dtype: batch.dtype, op: batch.op, prescale: batch.prescale, postscale: batch.postscale };
@@ -194,23 +205,24 @@ fn start(
         // What no rank can do is refused before anything is given to a stream.
         Fold::new(&how, group.size())?;
     }
-    let (mut rows, mut received) = (Vec::new(), Vec::new());
+    let mut received = Vec::new();
     match batch.kind {
         Kind::Allreduce => {
-            let stand_in = allreduce(path, group, batch, items, &how)?;
+            allreduce(path, group, batch, items, &how, &mut own.stand_in)?;
             let mark = path.end()?;
-            if let Some(stand_in) = stand_in {
-                stand_in.free_behind(&mark)?;
+            if let Some(stand_in) = &own.stand_in {
+                stand_in.keep_until(&mark)?;
             }
             return Ok(Started::at(Arc::new(Point(mark))));
         }
         Kind::Reducescatter => reducescatter(path, group, &tensors(items)?, &how)?,
         Kind::Broadcast => broadcast(path, group, batch, &tensors(items)?)?,
-        Kind::Allgather => rows = allgather(path, group, &tensors(items)?)?,
-        Kind::Alltoall => (rows, received) = alltoall(path, group, items)?,
+        Kind::Allgather => allgather(path, group, &tensors(items)?, &mut own.rows)?,
+        Kind::Alltoall => received = alltoall(path, group, items, &mut own.rows)?,
         Kind::Barrier | Kind::Join | Kind::AddSet | Kind::RemoveSet => {}
     }
-    Ok(Started { event: Arc::new(Point(path.end()?)), rows, received })
+    let event = Arc::new(Point(path.end()?));
+    Ok(Started { event, rows: std::mem::take(&mut own.rows), received })
 }
 
 fn sources(tensors: &[&Tensor]) -> (Vec<Span>, usize) {
@@ -223,17 +235,17 @@ fn allreduce(
     batch: &Batch,
     items: &[Place<'_>],
     how: &Reduction,
-) -> Result<Option<StandIn>, Error> {
+    stand_in: &mut Option<StandIn>,
+) -> Result<(), Error> {
     let bytes = |shape: &[u64]| shape.iter().product::<u64>() as usize * batch.dtype.size();
     let missing = |item: &Item, place: &Place<'_>| if place.is_none() { bytes(&item.shape) } else { 0 };
     let missing = batch.items.iter().zip(items).map(|(item, place)| missing(item, place));
     let (missing, missing_len) = lay_out(missing.map(|bytes| Span::plain(0, bytes)));
     if items.iter().all(Option::is_none) {
-        path.allreduce(group, Sources::Nothing, &missing, missing_len, how)?;
-        return Ok(None);
+        return path.allreduce(group, Sources::Nothing, &missing, missing_len, how);
     }
     // What was asked for before this rank joined may travel with what others ask for after.
-    let stand_in = (missing_len > 0).then(|| StandIn::new(path.entry(), missing_len, how)).transpose()?;
+    *stand_in = (missing_len > 0).then(|| StandIn::new(path.entry(), missing_len, how)).transpose()?;
     let start = stand_in.as_ref().map_or(0, StandIn::address);
     let places = |own: fn(&Tensor) -> u64| {
         lay_out(items.iter().zip(&missing).map(|(place, missing)| match place {
@@ -243,8 +255,7 @@ fn allreduce(
     };
     let (sources, len) = places(|tensor| tensor.source as u64);
     let (targets, _) = places(|tensor| tensor.target as u64);
-    path.allreduce(group, Sources::Tensors(&sources), &targets, len, how)?;
-    Ok(stand_in)
+    path.allreduce(group, Sources::Tensors(&sources), &targets, len, how)
 }
 
 fn reducescatter(
@@ -302,11 +313,12 @@ fn allgather(
     path: &mut dyn Path,
     group: &mut Group,
     tensors: &[&Tensor],
-) -> Result<Vec<Option<Rows>>, Error> {
+    results: &mut Vec<Option<Rows>>,
+) -> Result<(), Error> {
     let counts = group.gather_numbers(&tensors.iter().map(|tensor| tensor.rows()).collect::<Vec<_>>())?;
     let row_bytes: Vec<usize> =
         tensors.iter().map(|tensor| tensor.row_elements() * tensor.dtype.size()).collect();
-    let (mut results, mut ends) = (Vec::new(), Vec::new());
+    let mut ends = Vec::new();
     for (index, tensor) in tensors.iter().enumerate() {
         let total = counts.iter().map(|counts| counts[index]).sum();
         let (address, rows) = results::place(path.entry(), tensor, total)?;
@@ -326,16 +338,16 @@ fn allgather(
         wanted.push(spans);
     }
     let given = vec![sources.clone(); group.size()];
-    path.hand(group, &Handing { kind: Kind::Allgather, root: 0, sources, lens, wanted, given })?;
-    Ok(results)
+    path.hand(group, &Handing { kind: Kind::Allgather, root: 0, sources, lens, wanted, given })
 }
 
 fn alltoall(
     path: &mut dyn Path,
     group: &mut Group,
     items: &[Place<'_>],
-) -> Result<(Vec<Option<Rows>>, Vec<usize>), Error> {
-    let (mut results, mut received) = (Vec::new(), Vec::new());
+    results: &mut Vec<Option<Rows>>,
+) -> Result<Vec<usize>, Error> {
+    let mut received = Vec::new();
     // Negotiation never fuses them.
     for (item, tensor) in items.iter().flatten().zip(tensors(items)?) {
         let (me, size) = (group.rank(), group.size());
@@ -363,5 +375,5 @@ fn alltoall(
         let sources = vec![Span::plain(tensor.source as u64, before(&sent, size))];
         path.hand(group, &Handing { kind: Kind::Alltoall, root: 0, sources, lens, wanted, given })?;
     }
-    Ok((results, received))
+    Ok(received)
 }

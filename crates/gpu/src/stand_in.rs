@@ -30,10 +30,9 @@ impl StandIn {
         self.memory.address()
     }
 
-    /// Frees it once a point is reached, whatever stream that is in.
-    pub(crate) fn free_behind(self, mark: &Mark) -> Result<(), Error> {
-        self.stream.wait(mark).map_err(of_cuda)?;
-        self.memory.release(self.stream.handle());
-        Ok(())
+    /// Has it freed, when it is dropped, only after a point in any stream.
+    pub(crate) fn keep_until(&self, mark: &Mark) -> Result<(), Error> {
+        // Dropping it frees it in the order of its own stream, after this wait.
+        self.stream.wait(mark).map_err(of_cuda)
     }
 }

@@ -83,16 +83,22 @@ fn one_call_fails(function: &'static str, path: GpuPath, warm: bool) {
             simulation.fail_next(function, LAUNCH_FAILED);
         }
         barrier.wait();
-        let first = submit(rank.engine, 0, sum("first", tensor)).and_then(|handle| {
-            // Not more than the host's part: the stream's is up to a GPU that works.
-            rank.engine.wait(handle).map(|_| ())
-        });
+        // Not more than the host's part: the stream's is up to a GPU that works.
+        let first = submit(rank.engine, 0, sum("first", tensor)).and_then(|handle| rank.engine.wait(handle));
         // Nobody is left in the middle of it, though nobody has left the job.
         barrier.wait();
         // Whoever was done with its own part before another failed hears of it when that one leaves.
-        let heard = first.and_then(|()| outcome(rank, "second", &memory));
+        let heard = first.and_then(|first| {
+            let second = outcome(rank, "second", &memory);
+            // The first operation did not fail, so a stream uses the memory until its events are reached.
+            for event in first.unwrap_or_default().events {
+                event.wait().expect("a GPU that works");
+            }
+            second
+        });
         heard.expect_err(&format!("rank {me} has to hear that {function} failed"));
     });
+    assert_eq!(simulation.fault(0), None, "memory was freed while a stream used it ({function})");
 }
 
 #[test]
@@ -123,6 +129,21 @@ fn a_call_that_fails_on_one_rank_is_heard_of_on_all() {
     for function in ["cuStreamWaitEvent", "cuLaunchKernel", "cuEventRecord", "cuEventSynchronize"] {
         one_call_fails(function, GpuPath::Host, false);
     }
+}
+
+#[test]
+fn memory_for_the_result_of_an_operation_that_fails_is_freed_only_after_streams_were_waited_for() {
+    let simulation = Simulation::begin();
+    on_gpu(1, GpuPath::Host, |rank| {
+        let memory = rank.memory(&bytes([1.0; 100]));
+        // The engine allocates the result.
+        let tensor = rank.tensor(memory.address(), 0, &[100], DType::F32, 0);
+        simulation.fail_next("cuEventRecord", LAUNCH_FAILED);
+        let gather = Submission::new(Kind::Allgather, "gather", vec![tensor]);
+        rank.complete(0, gather).expect_err("no point could be recorded");
+        let (waited, freed) = (simulation.last("cuStreamSynchronize"), simulation.last("cuMemFreeAsync"));
+        assert!(waited < freed, "freed in call {freed}, but streams were waited for in call {waited}");
+    });
 }
 
 #[test]

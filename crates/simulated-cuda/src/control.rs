@@ -1,6 +1,7 @@
 //! What tests ask of the driver: counts of calls and of live things, failures to order, streams to hold.
 
 use std::collections::{BTreeMap, VecDeque};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 
 use crate::handles::lock;
@@ -55,9 +56,14 @@ static TALLIES: Mutex<BTreeMap<&'static str, Tally>> = Mutex::new(BTreeMap::new(
 static PAUSED: Mutex<bool> = Mutex::new(false);
 static RESUMED: Condvar = Condvar::new();
 
+/// How many calls of all functions there were.
+static CALLS: AtomicU64 = AtomicU64::new(0);
+
 #[derive(Default)]
 struct Tally {
     calls: u64,
+    /// The number of the last one, among the calls of all functions.
+    last: u64,
     failures: VecDeque<Code>,
 }
 
@@ -103,6 +109,15 @@ impl Simulation {
     /// If the driver has no function of that name.
     pub fn calls(&self, name: &str) -> u64 {
         lock(&TALLIES).get(known(name)).map_or(0, |tally| tally.calls)
+    }
+
+    /// The number of a function's last call, among the calls of all functions, so that two functions can be compared: the one called
+    /// later has the larger number. 0 if it was not called since [`begin`](Simulation::begin).
+    ///
+    /// # Panics
+    /// If the driver has no function of that name.
+    pub fn last(&self, name: &str) -> u64 {
+        lock(&TALLIES).get(known(name)).map_or(0, |tally| tally.last)
     }
 
     /// Makes the next call of a function return `code` without doing anything. Orders add up: two of them let
@@ -167,6 +182,7 @@ pub(crate) fn enter(name: &'static str) -> Option<Code> {
     let mut tallies = lock(&TALLIES);
     let tally = tallies.entry(name).or_default();
     tally.calls += 1;
+    tally.last = 1 + CALLS.fetch_add(1, Ordering::Relaxed);
     let failure = tally.failures.pop_front();
     failure
         .or_else(|| (!device::ready_for(name)).then_some(NOT_INITIALIZED))
@@ -197,6 +213,11 @@ mod tests {
         assert_eq!(codes, [100, 999, 0]);
         assert_eq!(simulation.calls("cuInit"), 3);
         assert_eq!(simulation.calls("cuMemCreate"), 0);
+        let first = simulation.last("cuInit");
+        // SAFETY: as CUDA demands.
+        unsafe { cuDeviceGetCount(Out::to(&mut 0)) };
+        assert!(0 < first && first < simulation.last("cuDeviceGetCount"));
+        assert_eq!(simulation.last("cuMemCreate"), 0);
     }
 
     #[test]

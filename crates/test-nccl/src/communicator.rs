@@ -227,7 +227,7 @@ impl Communicator {
             rounds.release();
         }
         let Ok(mut joined) = self.joined.try_lock() else { return false };
-        if joined.as_mut().is_some_and(|joined| !joined.is_idle()) {
+        if joined.as_ref().is_some_and(|joined| !joined.is_idle()) {
             return false;
         }
         *joined = None;
@@ -300,4 +300,97 @@ fn current_device() -> Result<Arc<Device>, Failure> {
 
 pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::mpsc::channel;
+    use std::time::Instant;
+
+    use ronde_collective::types::DType;
+    use ronde_cuda::Scratch;
+    use ronde_simulated_cuda::Simulation;
+
+    use super::*;
+    use crate::call::{Collective, Kind, Request};
+
+    /// More than any stream here takes, however busy the machine is.
+    const LIMIT: Duration = Duration::from_secs(120);
+
+    /// The only rank of a communicator on a device whose context is current.
+    fn alone(name: u8) -> Arc<Communicator> {
+        let communicator = Communicator::begin(&[name; 32], 0, 1).expect("a communicator");
+        assert_eq!(settled(&communicator), SUCCESS);
+        communicator
+    }
+
+    fn settled(communicator: &Communicator) -> Code {
+        loop {
+            match communicator.state() {
+                IN_PROGRESS => std::thread::yield_now(),
+                code => return code,
+            }
+        }
+    }
+
+    fn device() -> Arc<Device> {
+        // SAFETY: the simulated driver behaves like CUDA's, as far as these tests go.
+        unsafe { ronde_cuda::install(ronde_simulated_cuda::lookup) };
+        Device::open(0).expect("a device")
+    }
+
+    #[test]
+    fn a_communicator_whose_stream_is_through_is_freed_at_once_without_recording_a_point() {
+        let simulation = Simulation::begin();
+        let device = device();
+        let _entered = device.enter().expect("its context");
+        for (name, give_up) in [(1, false), (2, true)] {
+            let streams = simulation.live().streams;
+            let communicator = alone(name);
+            if !give_up {
+                communicator.finalize().expect("a begun end");
+                assert_eq!(settled(&communicator), SUCCESS);
+            }
+            // A point that is recorded from here on is not reached before streams are resumed.
+            simulation.pause();
+            let recorded = simulation.calls("cuEventRecord");
+            communicator.free(give_up);
+            assert_eq!(simulation.live().streams, streams);
+            assert_eq!(simulation.calls("cuEventRecord"), recorded);
+            simulation.resume();
+        }
+    }
+
+    #[test]
+    fn a_communicator_is_freed_only_after_the_work_of_a_call_that_failed_half_way() {
+        let simulation = Simulation::begin();
+        let device = device();
+        let _entered = device.enter().expect("its context");
+        let memory = Scratch::new(&device, 4).expect("memory");
+        let streams = simulation.live().streams;
+        let communicator = alone(3);
+        simulation.pause();
+        // The copy into the slot is given to the stream before the kernel is launched.
+        simulation.fail_next("cuLaunchKernel", 719);
+        let reduction = Reduction::built_in(0);
+        let what = Collective { kind: Kind::AllReduce, count: 1, dtype: DType::F32, reduction, root: 0 };
+        let request = Request::Collective { what, src: memory.address(), dst: memory.address() };
+        let asked = Asked { request, stream: 0, trouble: None };
+        // SAFETY: the memory is kept until the stream is through.
+        let failed = unsafe { communicator.launch(&[asked]) };
+        assert!(failed.is_err_and(|failure| failure.text.contains("launch")));
+        let (say, said) = channel();
+        std::thread::spawn(move || {
+            communicator.free(true);
+            say.send(()).expect("the test waits");
+        });
+        said.recv_timeout(LIMIT).expect("whoever frees a communicator does not wait for its stream");
+        assert_eq!(simulation.live().streams, streams + 1, "the copy has not been made");
+        simulation.resume();
+        let begin = Instant::now();
+        while simulation.live().streams > streams && begin.elapsed() < LIMIT {
+            std::thread::yield_now();
+        }
+        assert_eq!(simulation.live().streams, streams);
+    }
 }

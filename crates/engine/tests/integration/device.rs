@@ -4,9 +4,11 @@
 //! an operation for finished before the consumer's stream could know, and ranks agree on the order while the device
 //! still computes.
 
-use std::sync::mpsc::{Sender, channel};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
 use std::sync::{Arc, Condvar, Mutex};
 use std::thread::JoinHandle;
+use std::time::Duration;
 
 use crate::ranks::{Floats, complete, on_ranks, refused, submit, sum};
 use ronde_collective::types::{DType, ReduceOp};
@@ -14,6 +16,9 @@ use ronde_collective::{Group, Part, Reduction};
 use ronde_engine::device::{Event, Executor, Place, Started, Worker};
 use ronde_engine::negotiation::Batch;
 use ronde_engine::{Device, Error, Kind, Submission, Tensor};
+
+/// More than any of this takes, however busy the machine is.
+const LIMIT: Duration = Duration::from_secs(120);
 
 #[derive(Default)]
 struct Mark {
@@ -233,5 +238,69 @@ fn a_group_that_fails_in_part_is_not_over_while_the_device_still_works_on_the_re
         });
         assert!(text.contains("bool"), "{text}");
         assert_eq!(numbers.0, vec![2.0; 64], "written before the failure was told");
+    });
+}
+
+/// A device that is done with an operation only when somebody waits for it. It hands out the events of what it starts.
+#[derive(Clone)]
+struct Lazy(Arc<Mutex<Sender<Arc<Pending>>>>);
+
+#[derive(Default)]
+struct Pending(AtomicBool);
+
+impl Event for Pending {
+    fn reached(&self) -> bool {
+        self.0.load(Ordering::SeqCst)
+    }
+
+    fn wait(&self) -> Result<(), String> {
+        self.0.store(true, Ordering::SeqCst);
+        Ok(())
+    }
+
+    fn order(&self, _stream: u64) -> Result<(), String> {
+        Ok(())
+    }
+}
+
+impl Executor for Lazy {
+    fn open(&self, _group: &mut Group) -> Result<Box<dyn Worker>, Error> {
+        Ok(Box::new(self.clone()))
+    }
+}
+
+impl Worker for Lazy {
+    fn run(&mut self, _group: &mut Group, _batch: &Batch, _items: &[Place<'_>]) -> Result<Started, Error> {
+        let event = Arc::new(Pending::default());
+        self.0.lock().expect("no panic").send(event.clone()).expect("a receiver");
+        Ok(Started::at(event))
+    }
+}
+
+#[test]
+fn an_operation_that_a_lost_rank_spoils_is_not_over_while_the_device_still_uses_its_tensors() {
+    let (present, left) = channel::<()>();
+    let (present, left) = (Mutex::new(Some(present)), Mutex::new(left));
+    on_ranks(&[2], |engine| {
+        let (start, started) = channel();
+        engine.set_executor(Arc::new(Lazy(Arc::new(Mutex::new(start)))));
+        let mut numbers = Floats(vec![1.0; 4]);
+        let spoilt = Submission { device: Device::Gpu, ..sum("spoilt", numbers.tensor()) };
+        let handle = submit(engine, 0, spoilt).expect("submitted");
+        let event = started.recv_timeout(LIMIT).expect("a started operation");
+        complete(engine, 0, Submission::new(Kind::Barrier, "behind", Vec::new())).expect("everybody is here");
+        if engine.place().rank == 1 {
+            engine.fail("it raised an error of its own");
+            // Leaves no earlier than rank 0, which would otherwise fail because of that.
+            let left = left.lock().expect("no panic").recv_timeout(LIMIT);
+            assert_eq!(left, Err(RecvTimeoutError::Disconnected));
+            return;
+        }
+        let _present = present.lock().expect("no panic").take();
+        refused(engine, 0, sum("after", Floats(vec![1.0; 4]).tensor()));
+        assert!(engine.finished(handle).is_none(), "whoever is told of the failure may free the memory");
+        let text = engine.wait(handle).expect_err("a lost rank").to_string();
+        assert!(text.contains("rank 1"), "{text}");
+        assert!(event.reached(), "whoever is told of the failure may free the memory");
     });
 }
