@@ -153,8 +153,9 @@ def memory_of_launcher(hosts: Hosts) -> int:
 def test_the_terminals_stop_key_does_not_kill_the_job(hosts: SshHosts) -> None:
     ronde = f"ronde run -p {PORT} -np 2 -H h1,h2 --heartbeat-timeout {HEARTBEAT}"
     rank = 'n=0; until [ -e /tmp/enough ]; do n=$((n + 1)); echo "count $n"; sleep 0.1; done'  # sleep: it has time
-    # With job control, as in a terminal: the shell takes over when its job is stopped.
-    script = f'set -m; {ronde} sh -c \'{rank}\'; echo "stopped $?"; read answer; fg; echo "ended $?"'
+    # With job control, as in a terminal: the shell takes over when its job is stopped. Unless told not to, the kernel
+    # discards what a terminal has not shown yet when its stop key is pressed.
+    script = f'stty noflsh; set -m; {ronde} sh -c \'{rank}\'; echo "stopped $?"; read answer; fg; echo "ended $?"'
     with on_terminal(hosts, script) as screen:
         screen.wait_for(r"\[1\] count 3\b")
         screen.type("\x1a")
