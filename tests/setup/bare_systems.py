@@ -33,7 +33,7 @@ def check_demo(system: BareSystem, suite: str) -> None:
     if rust_line and suite not in NEW_RUST:
         assert done.returncode == 2
         assert system.run("ls", "target").stdout.split() == ["setup.log"]
-        pytest.skip(rust_line[0])
+        return
     assert done.returncode == 0, done.stdout
     assert done.stdout.rstrip().endswith(": the same")
     rust, _python = system.run("cat", "target/setup.env").stdout.splitlines()
