@@ -219,7 +219,7 @@ def test_a_campaign_that_is_stopped_ends_everything_and_is_resumed(programs: Pro
         process.send_signal(number)
         output, _ = process.communicate(timeout=PATIENCE)
     after = programs.record.runs()
-    # Whoever is killed cannot see to it that others have ended first.
+    # A killed process cannot wait until its children have ended.
     await_that(lambda: programs.processes() == {})
     assert process.returncode == (-number if number == signal.SIGKILL else 128 + number), output
     assert after[: len(before)] == before

@@ -68,7 +68,7 @@ class Supervisor:
         )
         self.pid = process.pid
         self.status: int | None = None
-        # Children are waited for by this class, whoever they are.
+        # This class waits for all children, adopted ones included.
         process.returncode = 0
 
     def ended(self) -> bool:

@@ -113,7 +113,7 @@ class Runner:
     def _start(self, step: Step) -> None:
         self.waiting.remove(step)
         with self.log(step.name).open("wb") as log:
-            # Whoever started this may have ignored signals, and children inherit that. Tests send some.
+            # Ignored signals are inherited, but tests send some. So steps start with the defaults.
             process = subprocess.Popen(
                 ["env", "--default-signal", *step.command],
                 env={**os.environ, "COLUMNS": "200", **dict(step.variables)},

@@ -15,7 +15,7 @@ fn heard(network: &mut Network) -> Vec<(String, usize)> {
 fn members_of_the_leaders_host_are_heard_one_by_one_and_others_when_all_of_their_host_have_asked() {
     let mut network = Network::new(&[2, 2], &timeless(), 1);
     network.submit_everywhere(&allreduce("unheard"));
-    assert_eq!(heard(&mut network), [], "nobody listens");
+    assert_eq!(heard(&mut network), [], "no rank listens");
     network.nodes[0].listen(true);
     for (name, cached) in [("x", false), ("x", true)] {
         let mut ask = |position| {
@@ -32,5 +32,5 @@ fn members_of_the_leaders_host_are_heard_one_by_one_and_others_when_all_of_their
     }
     network.nodes[0].listen(false);
     network.submit_everywhere(&allreduce("x"));
-    assert_eq!(heard(&mut network), [], "nobody listens any more");
+    assert_eq!(heard(&mut network), [], "no rank listens any more");
 }
