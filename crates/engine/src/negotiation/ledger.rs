@@ -412,4 +412,11 @@ mod tests {
             assert_eq!(ledger.see(0, version, 9).is_ok(), is_possible, "{version}");
         }
     }
+
+    #[test]
+    fn whoever_asks_for_nothing_is_told_so() {
+        let mut ledger = Ledger::new(vec![Run::of([0])]);
+        let nothing = Held { variants: Vec::new(), partial: false };
+        assert_eq!(ledger.held(&Cache::new(1, true), 0, nothing), Err("it asks for nothing"));
+    }
 }
