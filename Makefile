@@ -32,7 +32,7 @@ help: ## list these targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-16s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 demo: target/env/demo/.installed ## train a small network over two ranks on this machine
-	PATH="$(CURDIR)/target/env/demo/bin:$$PATH" ronde run -np 2 python examples/digits.py
+	@PATH="$(CURDIR)/target/env/demo/bin:$$PATH" ronde run -np 2 python examples/digits.py
 
 demo-torch: $(call installed,torch-newest) ## the same with PyTorch (downloads 0.5 GB once)
 	PATH="$(CURDIR)/target/env/torch-newest/bin:$$PATH" ronde run -np 2 python examples/torch_digits.py
@@ -155,11 +155,10 @@ $(WHEEL): $(SOURCES) | setup
 	tools/build-wheel $(TAG) dist
 	touch $@
 
-# The demo is there long before all of the wheel could be. Its packages are downloaded while Rust compiles.
+# The demo needs only a part of the wheel, which is built in a third of the time.
 target/env/demo/.installed: $(SOURCES) tools/install-wheel tools/requirements-demo.txt | setup
-	tools/python-env demo & tools/build-wheel $(TAG) target/demo demo && wait $$!
-	tools/install-wheel demo target/demo/ronde-*.whl target/env/demo
-	touch $@
+	@source tools/environment.sh; "$$PYTHON" tools/prepare-demo $(TAG)
+	@touch $@
 
 # An environment with the pins of tools/requirements-%.txt and the wheel.
 target/env/%/.installed: $(WHEEL) tools/install-wheel tools/requirements-%.txt | setup

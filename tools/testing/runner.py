@@ -176,15 +176,16 @@ class Runner:
         """Return where the output of a step goes."""
         return self.logs / f"{name.replace(' ', '-')}.log"
 
-    def run_and_report(self) -> int:
-        """Run all steps, print what failed, and return the exit status."""
+    def run_and_report(self, quiet: bool = False) -> int:
+        """Run all steps and return the exit status; print what failed and, unless `quiet`, totals as well."""
         self.logs.mkdir(parents=True, exist_ok=True)
         try:
             passed = self.run()
         except KeyboardInterrupt:
             return 130
         (self.logs / "profile.tsv").write_text("\n".join(self.profile()) + "\n")
-        self.report()
+        if not (quiet and passed):
+            self.report()
         return 0 if passed else 1
 
     def report(self) -> None:
