@@ -55,14 +55,14 @@ class Suite:
 OLDER_TENSORFLOW = tuple(f"tensorflow-{version}" for version in ("2.19", "2.18", "2.15", "2.13"))
 
 ANSIBLE = SetUp("packages ansible", "tools/python-env ansible")
-DOCKER = SetUp("docker", "tests/images/prepare tools")
-BASE_IMAGE = SetUp("base image", "tests/images/prepare base")
-KUBERNETES = SetUp("kubernetes", "tools/kubernetes cluster")
-KUBERNETES_PROGRAMS = SetUp("programs of nodes", "tools/kubernetes programs")
-OPENSTACK_PROVIDER = SetUp("openstack provider", "tools/openstack provider")
-OPENTOFU = SetUp("opentofu", "type -P terraform tofu || tools/openstack tofu")
+DOCKER = SetUp("unpack docker", "tests/images/prepare tools")
+BASE_IMAGE = SetUp("build base image", "tests/images/prepare base")
+KUBERNETES = SetUp("build kubernetes", "tools/kubernetes cluster")
+KUBERNETES_PROGRAMS = SetUp("build programs of nodes", "tools/kubernetes programs")
+OPENSTACK_PROVIDER = SetUp("build openstack provider", "tools/openstack provider")
+OPENTOFU = SetUp("build opentofu", "type -P terraform tofu || tools/openstack tofu")
 # What tests/hosts/built.py would otherwise build during a test.
-HOST_PROGRAMS = SetUp("programs of hosts", 'PYTHONPATH=tests/hosts "$PYTHON" -c "import built; built.programs()"')
+HOST_PROGRAMS = SetUp("build programs of hosts", 'PYTHONPATH=tests/hosts "$PYTHON" -c "import built; built.programs()"')
 
 SUITES = (
     Suite(

@@ -6,6 +6,8 @@ import os
 import signal
 import subprocess
 import sys
+from importlib.machinery import SourceFileLoader
+from importlib.util import module_from_spec, spec_from_loader
 from pathlib import Path
 
 import pytest
@@ -104,6 +106,16 @@ def test_failed_tests_and_their_log_come_last_and_the_counts_are_a_line_of_their
 def test_tests_that_did_not_run_are_a_failure(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     assert runner(tmp_path, Step("none", shell("echo no tests ran in 0.01s"), tests=True)).run_and_report() == 1
     assert "  no test ran" in capfd.readouterr().out.splitlines()
+
+
+@pytest.mark.parametrize("which", ["plain", "system", "frameworks"])
+def test_the_steps_of_every_target_have_names_of_their_own_and_needs_that_exist(tmp_path: Path, which: str) -> None:
+    loader = SourceFileLoader("tools_test", str(TOOLS / "test"))
+    program = module_from_spec(spec_from_loader("tools_test", loader))
+    loader.exec_module(program)
+    names = ["torch-newest", "keras-jax"]
+    steps = program.frameworks(names) if which == "frameworks" else getattr(program, which)()
+    assert any(step.tests for step in runner(tmp_path, *steps).waiting)
 
 
 def test_two_steps_of_one_name_and_needs_that_do_not_exist_are_refused(tmp_path: Path) -> None:
