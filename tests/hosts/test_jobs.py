@@ -35,6 +35,6 @@ def test_hosts_send_the_bytes_that_an_allreduce_owes_and_no_more(ours: OurBinari
         for rank in leaders:
             sent = figures.sent_per_call("ronde", size, rank)
             assert sent is not None
-            # Headers are a twentieth, and on a busy machine TCP sends some packets again. A ring of all ranks, as others
-            # have, would send half as much again.
+            # Headers are a twentieth, and on a busy machine TCP sends some packets again. A ring of all ranks would
+            # send half as much again.
             assert owed <= sent <= 1.25 * owed, f"{size} bytes: host of rank {rank}"
