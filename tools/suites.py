@@ -64,7 +64,43 @@ OPENTOFU = SetUp("build opentofu", "type -P terraform tofu || tools/openstack to
 # What tests/hosts/built.py would otherwise build during a test.
 HOST_PROGRAMS = SetUp("build programs of hosts", 'PYTHONPATH=tests/hosts "$PYTHON" -c "import built; built.programs()"')
 
+# What takes longest comes first, so that little runs alone in the end.
 SUITES = (
+    Suite(
+        name="torch",
+        group=Group.PLAIN,
+        environments=("torch-newest", "torch-oldest"),
+        patterns=("tests/torch/test_*.py", "tests/examples/test_torch_*.py"),
+        reason="everything is in the environment",
+    ),
+    Suite(
+        name="tensorflow",
+        group=Group.PLAIN,
+        environments=("tensorflow-newest", *OLDER_TENSORFLOW),
+        patterns=("tests/tensorflow/test_*.py", "tests/examples/test_tensorflow_*.py"),
+        reason="everything is in the environment",
+    ),
+    Suite(
+        name="keras",
+        group=Group.PLAIN,
+        environments=("tensorflow-newest", *OLDER_TENSORFLOW, "keras-torch", "keras-jax"),
+        patterns=("tests/keras/test_*.py",),
+        reason="everything is in the environment",
+    ),
+    Suite(
+        name="jax",
+        group=Group.PLAIN,
+        environments=("jax-newest",),
+        patterns=("tests/jax/test_*.py",),
+        reason="everything is in the environment",
+    ),
+    Suite(
+        name="mxnet",
+        group=Group.PLAIN,
+        environments=("mxnet",),
+        patterns=("tests/mxnet/test_*.py",),
+        reason="everything is in the environment",
+    ),
     Suite(
         name="python",
         group=Group.PLAIN,
@@ -107,41 +143,6 @@ SUITES = (
         environments=("test",),
         patterns=("tests/setup/test_*.py",),
         reason="tools are missing because they are left out of the PATH; root becomes another user where that matters",
-    ),
-    Suite(
-        name="torch",
-        group=Group.PLAIN,
-        environments=("torch-newest", "torch-oldest"),
-        patterns=("tests/torch/test_*.py", "tests/examples/test_torch_*.py"),
-        reason="everything is in the environment",
-    ),
-    Suite(
-        name="tensorflow",
-        group=Group.PLAIN,
-        environments=("tensorflow-newest", *OLDER_TENSORFLOW),
-        patterns=("tests/tensorflow/test_*.py", "tests/examples/test_tensorflow_*.py"),
-        reason="everything is in the environment",
-    ),
-    Suite(
-        name="keras",
-        group=Group.PLAIN,
-        environments=("tensorflow-newest", *OLDER_TENSORFLOW, "keras-torch", "keras-jax"),
-        patterns=("tests/keras/test_*.py",),
-        reason="everything is in the environment",
-    ),
-    Suite(
-        name="jax",
-        group=Group.PLAIN,
-        environments=("jax-newest",),
-        patterns=("tests/jax/test_*.py",),
-        reason="everything is in the environment",
-    ),
-    Suite(
-        name="mxnet",
-        group=Group.PLAIN,
-        environments=("mxnet",),
-        patterns=("tests/mxnet/test_*.py",),
-        reason="everything is in the environment",
     ),
     Suite(
         name="hosts",

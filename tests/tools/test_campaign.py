@@ -316,4 +316,4 @@ def test_a_suite_that_needs_root_is_left_out_for_others(monkeypatch: pytest.Monk
 def test_a_suite_whose_set_up_fails_is_left_out_with_the_reason() -> None:
     suite = replace(SUITES[0], setup=(SetUp("possible", "true"), SetUp("impossible", "exit 3")))
     units, left_out = set_up([PythonFile("tests/one.py", suite), PythonFile("tests/two.py", suite)])
-    assert (units, left_out) == ([], ["left out: suite python: this failed with status 3: bash -c exit 3"])
+    assert (units, left_out) == ([], [f"left out: suite {suite.name}: this failed with status 3: bash -c exit 3"])
