@@ -104,7 +104,7 @@ def test_a_watch_that_ends_or_a_manager_that_dies_is_an_error_and_not_a_long_wai
 
     class Silent:
         def follow(self, _path: str, _seconds: float) -> Iterator[dict[str, Any]]:
-            threading.Event().wait()  # sleep: it stays silent, in a thread that nobody waits for
+            threading.Event().wait()  # sleep: it stays silent, in a thread that is never joined
             yield {}
 
     with pytest.raises(JobError, match="it is dead"):

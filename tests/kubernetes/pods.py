@@ -7,7 +7,7 @@ from typing import Any
 
 from testbed import SHELL_IMAGE, Cluster, wait_for
 
-# What pods and ranks run that are there until somebody ends them.
+# A command for pods and ranks that runs until it is killed.
 FOREVER = "sleep 1000"  # sleep: is there until it is killed
 
 

@@ -33,7 +33,7 @@ ENVIRONMENT = {
     "LANG": "C.UTF-8",
     "PYTHONUNBUFFERED": "1",
 }
-# A heartbeat timeout that nobody waits for: what is over within PATIENCE was noticed by an event.
+# A heartbeat timeout longer than PATIENCE: a loss that is reported within PATIENCE was noticed by an event.
 LATE_HEARTBEAT = ("--heartbeat-timeout", 10 * PATIENCE)
 
 

@@ -18,7 +18,7 @@ HERE = Path(__file__).parent
 REPOSITORY = HERE.parents[1]
 # Ends jobs that hang, and none on a machine that is busy with other things.
 LIMIT = 300.0
-# For ranks that ignore the launcher's request to end, since they want to see the error first: nobody is killed before.
+# For ranks that ignore the launcher's request to end, since they want to see the error first: none is killed before.
 NO_KILL = ["--grace", "600"]
 
 

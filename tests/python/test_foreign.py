@@ -232,7 +232,7 @@ def test_rank_0_stays_until_the_others_have_left(three: Tasks) -> None:
 
 
 def test_what_rank_0_raised_reaches_the_others_and_nobody_waits(three: Tasks) -> None:
-    # Whoever waited for the others would do so for longer than PATIENCE.
+    # A rank that waited for the others would do so for longer than PATIENCE.
     three.start_all(raise_on_rank_0)
     done = [three.finish(rank) for rank in range(3)]
     assert all(one.status == 1 for one in done), done

@@ -270,14 +270,14 @@ def test_names_everything_in_one_line(machine: Machine) -> None:
 def test_says_that_no_rust_is_available(machine: Machine) -> None:
     machine.remove_rust()
     with socket.create_server(("127.0.0.1", 0)) as closed:
-        nobody = "http://{}:{}".format(*closed.getsockname())
-    done = machine.setup("demo", RUSTUP_UPDATE_ROOT=nobody, PYTHON=sys.executable)
+        closed_server = "http://{}:{}".format(*closed.getsockname())
+    done = machine.setup("demo", RUSTUP_UPDATE_ROOT=closed_server, PYTHON=sys.executable)
     assert done.returncode == 1
     started, line = done.stderr.splitlines()
     assert started == f"installing Rust into {machine.cache} with rustup"
     assert line.startswith(
         "error: Rust 1.89 or newer is needed: none is installed, Debian GNU/Linux 99 (test) has 1.63.0, "
-        f"and rustup cannot be used: {nobody}/"
+        f"and rustup cannot be used: {closed_server}/"
     )
 
 

@@ -85,10 +85,10 @@ def test_more_than_one_unexplained_survivor_in_twenty_fails(missed: int, fails: 
 
 
 def test_a_survivor_with_a_reason_is_shown_with_it_and_does_not_count() -> None:
-    reasons = mutants.parse_accepted(f"# What this is.\n\n{TITLE}\n  at: code\n  why: nobody can tell\n")
+    reasons = mutants.parse_accepted(f"# What this is.\n\n{TITLE}\n  at: code\n  why: no test can tell\n")
     found = mutants.score(MANY[:3], {one.name: "missed" for one in MANY}, reasons)
     assert not found.fails
-    assert found.lines("x")[2:5] == [f"accepted: {MANY[0].name}", "  at: code", "  why: nobody can tell"]
+    assert found.lines("x")[2:5] == [f"accepted: {MANY[0].name}", "  at: code", "  why: no test can tell"]
     elsewhere = [mutants.Mutant(MANY[0].name, "other code")]
     assert mutants.score(elsewhere, {MANY[0].name: "missed"}, reasons).unexplained == elsewhere
 

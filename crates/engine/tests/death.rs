@@ -17,7 +17,7 @@ use ronde_rendezvous::Server;
 use ronde_trust::Secret;
 
 const ROLE: &str = "RONDE_DEATH_TEST_RANK";
-/// Nobody is judged by how fast it is, only by whether it answers, on a machine that may have much else to do.
+/// A rank has to answer, but no test depends on how fast it does: the machine may be busy.
 const LIMIT: Duration = Duration::from_secs(60);
 const LAYOUTS: [&[usize]; 6] = [&[2], &[4], &[1, 1, 1], &[2, 2], &[3, 1], &[1, 2, 1]];
 

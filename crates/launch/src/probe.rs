@@ -244,9 +244,9 @@ mod tests {
 
     use super::*;
 
-    /// For whoever answers, on a busy machine too.
+    /// For peers that answer, even on a busy machine.
     const LIMIT: Duration = Duration::from_secs(60);
-    /// For whoever never does.
+    /// For peers that never answer.
     const SILENCE: Duration = Duration::from_millis(300);
 
     fn at(last: u8, port: u16) -> SocketAddr {

@@ -384,7 +384,7 @@ mod tests {
             communicator.free(true);
             say.send(()).expect("the test waits");
         });
-        said.recv_timeout(LIMIT).expect("whoever frees a communicator does not wait for its stream");
+        said.recv_timeout(LIMIT).expect("freeing a communicator does not wait for its stream");
         assert_eq!(simulation.live().streams, streams + 1, "the copy has not been made");
         simulation.resume();
         let begin = Instant::now();

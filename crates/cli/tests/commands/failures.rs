@@ -55,7 +55,7 @@ fn a_rank_that_ignores_the_request_to_end_is_killed_after_the_grace() {
 #[test]
 fn a_stopped_rank_is_ended_as_well() {
     let folder = Folder::new("stopped");
-    // Rank 0 fails only once rank 1 is stopped. Nobody waits out the grace: it is woken to hear the request.
+    // Rank 0 fails only once rank 1 is stopped. No rank waits for the whole grace period: the request wakes it.
     let script = "if [ $HOROVOD_RANK = 1 ]; then
                     echo $$ > \"$NUMBER\"; kill -STOP $$
                     sleep 1000 # sleep: runs until it is stopped

@@ -46,7 +46,7 @@ pub(crate) fn run_script(np: usize, script: &str) -> Command {
     ronde(&["run", "-np", &np.to_string(), "sh", "-c", script])
 }
 
-/// The same with a grace and a heartbeat timeout that are longer than [`PATIENCE`]: whoever waits them out fails the test.
+/// The same with a grace and a heartbeat timeout that are longer than [`PATIENCE`]: waiting for either fails the test.
 pub(crate) fn patient_script(np: usize, script: &str) -> Command {
     let long = (10 * PATIENCE).as_secs().to_string();
     let limits = ["--grace", &long, "--heartbeat-timeout", &long];
@@ -161,7 +161,7 @@ impl Job {
         String::from_utf8_lossy(&self.said.lock().expect("no panic")).into_owned()
     }
 
-    /// Waits until nothing more fits into its standard output, which nobody reads.
+    /// Waits until nothing more fits into its standard output, which has no reader.
     pub(crate) fn await_full_stdout(&self) {
         let pipe = self.stdout.as_ref().expect("not closed").get_ref().as_raw_fd();
         let other_end = File::options().write(true).open(format!("/proc/self/fd/{pipe}")).expect("a pipe");

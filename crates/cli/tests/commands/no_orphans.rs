@@ -104,9 +104,9 @@ fn a_rank_that_forks_all_the_time_cannot_outrun_the_end() {
     wait_until("they do not fork", || job.processes().len() > 4 + 2 * 20);
     kill(job.launcher());
     job.await_gone();
-    // Whoever escaped one look forks on, and shows in another.
+    // A process that one look missed keeps forking, so a later look finds it.
     for _ in 0..20 {
-        assert!(job.processes().is_empty(), "somebody turned up again");
+        assert!(job.processes().is_empty(), "a process was found again");
     }
 }
 

@@ -79,7 +79,7 @@ fn writes_in_pieces_as_a_rank() {
     let mut stdout = std::io::stdout();
     for piece in [&b"\n\x1b[31mgr\xc3"[..], b"\xb6\xc3", b"\x9fe\x1b[0m\n"] {
         stdout.write_all(piece).and_then(|()| stdout.flush()).expect("written");
-        wait_until("nobody reads", || rustix::io::ioctl_fionread(&stdout).expect("a pipe") == 0);
+        wait_until("the pipe is not emptied", || rustix::io::ioctl_fionread(&stdout).expect("a pipe") == 0);
     }
 }
 

@@ -273,7 +273,7 @@ mod tests {
         name(PRUNE_FIRST + 1, &mut cache);
         assert!(cache.is_crowded());
         cache.forget(0);
-        assert_eq!(cache.past.len(), PRUNE_FIRST, "somebody has seen nothing yet");
+        assert_eq!(cache.past.len(), PRUNE_FIRST, "one rank has seen nothing yet");
         name(PRUNE_FIRST, &mut cache);
         assert!(cache.is_crowded());
         cache.forget(cache.version());

@@ -402,7 +402,7 @@ mod tests {
         for part in [1, 2] {
             ledger.leave(part).expect("once");
         }
-        assert_eq!(ledger.seen_by_others(0), u64::MAX, "nobody else sends slot numbers");
+        assert_eq!(ledger.seen_by_others(0), u64::MAX, "no other rank sends slot numbers");
     }
 
     #[test]

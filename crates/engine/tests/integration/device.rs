@@ -228,7 +228,8 @@ fn a_group_that_fails_in_part_is_not_over_while_the_device_still_works_on_the_re
             )
         };
         let handle = submit(engine, 0, average).expect("submitted");
-        complete(engine, 0, Submission::new(Kind::Barrier, "behind", Vec::new())).expect("everybody is here");
+        complete(engine, 0, Submission::new(Kind::Barrier, "behind", Vec::new()))
+            .expect("both ranks are here");
         assert!(!engine.poll(handle), "the device has not begun");
         assert!(engine.finished(handle).is_none(), "nothing can be said before the device is done");
         numbers.0.fill(0.0);
@@ -241,7 +242,7 @@ fn a_group_that_fails_in_part_is_not_over_while_the_device_still_works_on_the_re
     });
 }
 
-/// A device that is done with an operation only when somebody waits for it. It hands out the events of what it starts.
+/// A device that is done with an operation only when a caller waits for it. It hands out the events of what it starts.
 #[derive(Clone)]
 struct Lazy(Arc<Mutex<Sender<Arc<Pending>>>>);
 
@@ -288,7 +289,8 @@ fn an_operation_that_a_lost_rank_spoils_is_not_over_while_the_device_still_uses_
         let spoilt = Submission { device: Device::Gpu, ..sum("spoilt", numbers.tensor()) };
         let handle = submit(engine, 0, spoilt).expect("submitted");
         let event = started.recv_timeout(LIMIT).expect("a started operation");
-        complete(engine, 0, Submission::new(Kind::Barrier, "behind", Vec::new())).expect("everybody is here");
+        complete(engine, 0, Submission::new(Kind::Barrier, "behind", Vec::new()))
+            .expect("both ranks are here");
         if engine.place().rank == 1 {
             engine.fail("it raised an error of its own");
             // Leaves no earlier than rank 0, which would otherwise fail because of that.
@@ -298,9 +300,12 @@ fn an_operation_that_a_lost_rank_spoils_is_not_over_while_the_device_still_uses_
         }
         let _present = present.lock().expect("no panic").take();
         refused(engine, 0, sum("after", Floats(vec![1.0; 4]).tensor()));
-        assert!(engine.finished(handle).is_none(), "whoever is told of the failure may free the memory");
+        assert!(
+            engine.finished(handle).is_none(),
+            "the caller may free the memory once it is told of the failure"
+        );
         let text = engine.wait(handle).expect_err("a lost rank").to_string();
         assert!(text.contains("rank 1"), "{text}");
-        assert!(event.reached(), "whoever is told of the failure may free the memory");
+        assert!(event.reached(), "the caller may free the memory once it is told of the failure");
     });
 }

@@ -9,7 +9,7 @@ use ronde_cuda::{Device, Scratch, Stream};
 use ronde_nccl::{Communicator, Error, Launch, Library, UniqueId, Who};
 use ronde_simulated_cuda::{Live, Simulation};
 
-/// Whoever waits longer waits for ever, on a busy machine too.
+/// A longer wait never ends, even on a busy machine.
 const LIMIT: Duration = Duration::from_secs(120);
 
 /// The simulated driver, for one test at a time.
