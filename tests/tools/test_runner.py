@@ -125,7 +125,8 @@ def test_two_steps_of_one_name_and_needs_that_do_not_exist_are_refused(tmp_path:
         runner(tmp_path, Step("a", (), ("b",)))
 
 
-def test_an_interrupt_ends_what_runs(tmp_path: Path) -> None:
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_ends_what_runs(tmp_path: Path, number: signal.Signals) -> None:
     script = f"""
 import sys
 sys.path.insert(0, {str(TOOLS)!r})
@@ -137,8 +138,8 @@ sys.exit(Runner(steps, Path({str(tmp_path)!r}), room=1).run_and_report())
     process = subprocess.Popen([sys.executable, "-c", script])
     pid = tmp_path / "pid"
     eventually(lambda: pid.exists() and pid.read_text().strip() != "", "the step runs")
-    process.send_signal(signal.SIGINT)
-    assert process.wait(60) == 130
+    process.send_signal(number)
+    assert process.wait(60) == 128 + number
     with pytest.raises(ProcessLookupError):
         os.kill(int(pid.read_text()), 0)
 

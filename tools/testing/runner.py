@@ -20,6 +20,16 @@ from testing import results
 # No step takes nearly as long on two cores, downloads and builds of a new machine included. What does hangs.
 LIMIT = 50 * 60.0
 POLL = 0.1
+# The signals that ask to end.
+ENDING = (signal.SIGINT, signal.SIGTERM)
+
+
+class EndRequestedError(Exception):
+    """A signal asked to end."""
+
+    def __init__(self, number: int) -> None:
+        super().__init__(signal.Signals(number).name)
+        self.number = number
 
 
 @dataclass(frozen=True)
@@ -96,9 +106,16 @@ class Runner:
         return [step for step in self.waiting if failed & set(step.needs)]
 
     def run(self) -> bool:
-        """Run all steps; say whether they succeeded. An interrupt ends what runs and is passed on."""
+        """Run all steps; say whether they succeeded. A signal that asks to end raises when all that runs has ended.
+
+        It is only noted when it arrives: a step that has just been started would otherwise be left behind.
+        """
+        noted: list[int] = []
+        previous = {number: signal.signal(number, lambda number, _: noted.append(number)) for number in ENDING}
         try:
             while self.waiting or self.running:
+                if noted:
+                    raise EndRequestedError(noted[0])
                 for step in self.unreachable():
                     self._not_run(step)
                 for step in self.next_steps():
@@ -108,6 +125,8 @@ class Runner:
         finally:
             for running in self.running.values():
                 _end(running.process)
+            for number, handler in previous.items():
+                signal.signal(number, handler)
         return all(outcome.ok for outcome in self.outcomes.values())
 
     def _start(self, step: Step) -> None:
@@ -181,8 +200,8 @@ class Runner:
         self.logs.mkdir(parents=True, exist_ok=True)
         try:
             passed = self.run()
-        except KeyboardInterrupt:
-            return 130
+        except EndRequestedError as requested:
+            return 128 + requested.number
         (self.logs / "profile.tsv").write_text("\n".join(self.profile()) + "\n")
         if not (quiet and passed):
             self.report()
