@@ -135,13 +135,19 @@ from testing.runner import Runner, Step, shell
 steps = [Step("long", shell("echo $$ >{tmp_path}/pid; exec tail -f /dev/null"))]
 sys.exit(Runner(steps, Path({str(tmp_path)!r}), room=1).run_and_report())
 """
-    process = subprocess.Popen([sys.executable, "-c", script])
     pid = tmp_path / "pid"
-    eventually(lambda: pid.exists() and pid.read_text().strip() != "", "the step runs")
-    process.send_signal(number)
-    assert process.wait(60) == 128 + number
-    with pytest.raises(ProcessLookupError):
-        os.kill(int(pid.read_text()), 0)
+    process = subprocess.Popen([sys.executable, "-c", script])
+    try:
+        eventually(lambda: pid.exists() and pid.read_text().strip() != "", "the step runs")
+        process.send_signal(number)
+        assert process.wait(60) == 128 + number
+        with pytest.raises(ProcessLookupError):
+            os.kill(int(pid.read_text()), 0)
+    except BaseException:
+        process.kill()
+        process.wait()
+        os.kill(int(pid.read_text()), signal.SIGKILL)
+        raise
 
 
 def test_counts_of_all_runners_are_added_up() -> None:
